@@ -84,6 +84,7 @@ class MainWindow(QWidget):
         self.toolbar.log_action.triggered.connect(self._toggle_log)
         self.toolbar.find_action.triggered.connect(self._find)
         self.toolbar.shortcuts_action.triggered.connect(self._show_shortcuts)
+        self.toolbar.projector_action.toggled.connect(self.set_projecting)
         self.toolbar.drawer_button.clicked.connect(self.show_drawer)
         for show_log in (self.notice.starting.show_log, self.notice.failed.show_log):
             show_log.clicked.connect(self.log.show)
@@ -152,18 +153,35 @@ class MainWindow(QWidget):
         """Show this instead of prompts and requests; ``None``: those again."""
         for each in self._prompts_and_requests:
             each.setVisible(widget is None)
+        if widget is None and self.is_projecting:
+            self._right.hide()
         if self._instead is not None:
             self._instead.setVisible(self._instead is widget)
         self._instead = widget or self._instead
         if widget is not None:
             self._right_layout.addWidget(widget, 1)
             widget.show()
+            self._right.show()
             self.show_drawer(True)
 
     @property
     def _is_taught(self) -> bool:
         """Whether the right column shows something in the place of prompts and requests."""
         return self._instead is not None and not self._instead.isHidden()
+
+    @property
+    def is_projecting(self) -> bool:
+        """Whether the window is as a projector needs it: large type, and beside the plots nothing but a lesson."""
+        return self._theme.is_large
+
+    def set_projecting(self, is_projecting: bool) -> None:
+        self._theme.set_large(is_projecting)
+        self.toolbar.projector_action.setChecked(is_projecting)
+        self._left.setVisible(not is_projecting)
+        self._right.setVisible(self._is_taught or not (is_projecting or self._has_drawer))
+        self.toolbar.set_drawer(self._has_drawer, is_open=not self._right.isHidden())
+        self._is_compact = None
+        self._adapt()
 
     def watch_focus(self, of: QWidget) -> None:
         """Surround what is in this widget when the keyboard comes to it; for what is made after the window."""
@@ -272,10 +290,12 @@ class MainWindow(QWidget):
         self._bind(shortcuts.RECORD, self.toolbar.record_action.trigger)
         self._bind(shortcuts.SAVE, self.toolbar.save_action.trigger)
         self._bind(shortcuts.OPEN, self.toolbar.open_action.trigger)
+        self._bind(shortcuts.NOTE, self.toolbar.note_action.trigger)
         self._bind(shortcuts.CLOSE_RECORDING, self.toolbar.close_action.triggered.emit)  # also while it is hidden
         self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)
         self._bind(shortcuts.LOG, self._toggle_log)
         self._bind(shortcuts.THEME, self._theme.toggle)
+        self._bind(shortcuts.PROJECTOR, lambda: self.set_projecting(not self.is_projecting))
         self._bind(shortcuts.DRAWER, lambda: self.show_drawer(self._right.isHidden()))
         self._bind(shortcuts.PROMPTS, lambda: self._go_to(self.prompts.editor))
         self._bind(shortcuts.REQUESTS, lambda: self._go_to(self.requests.table))
@@ -412,7 +432,7 @@ class MainWindow(QWidget):
             self._columns.addWidget(self._right)
             self._columns.setStretchFactor(2, 0)
             self._columns.setCollapsible(2, False)
-            self._right.show()
+            self._right.setVisible(self._is_taught or not self.is_projecting)
             self._apply_widths()
         self.toolbar.set_drawer(wanted, is_open=wanted and self._is_taught)
 
@@ -436,7 +456,7 @@ class MainWindow(QWidget):
             self._columns.setSizes([left, self.width() - left - right - 2 * tokens.HAIRLINE, right])
 
     def _remember_widths(self) -> None:
-        if self._is_compact is not None and not self._has_drawer and self._was_shown:
+        if self._is_compact is not None and not (self._has_drawer or self.is_projecting) and self._was_shown:
             sizes = self._columns.sizes()
             self._widths[self._is_compact] = (sizes[0], sizes[2])
 

@@ -54,6 +54,8 @@ TERMS: Final[Mapping[str, str]] = {
     "open loop": "Arrivals do not wait for answers",
     "closed loop": "Users wait for their answer before they send the next request",
     "objectives": "The times that a request may take, as set under Load; goodput counts the requests that meet them",
+    "goal": "The objectives, the load under which they must hold, and how many replicas there may be",
+    "hold": "A controller that keeps the goal while the load changes: it simulates what comes next and moves settings",
     "latency": ENTRIES["latency_s"].definition,
     "ttft": ENTRIES["time_to_first_token_s"].definition,
     "tpot": ENTRIES["time_per_output_token_s"].definition,
@@ -83,6 +85,8 @@ PLOTS: Final[Mapping[str, str]] = {  # by the names of their declarations
     "answer",
     "wasted-work": "What share of all that the engine computed or held was for no token: rows that had ended before "
     "the longest of their batch, and padding to the longest prompt",
+    "frontier": "A point for each of the settings that were simulated under one load: its goodput over its latency; "
+    "crosses hold nine of ten simulated runs. The line joins the best of each number of places in memory",
     "sweep": "A point for each of the settings that were measured: its requests a second over its latency. Those on "
     "the front are beaten by no other in both; the best of them meets the objective",
 }

@@ -125,12 +125,13 @@ QListWidget::item:selected, QListWidget::item:hover { background: $hover; color:
 """)
 
 
-def style_sheet(palette: Palette) -> str:
-    """The window's style sheet in the colours of `palette`."""
+def style_sheet(palette: Palette, type_scale: float = 1.0) -> str:
+    """The window's style sheet in the colours of `palette`, its type so many times as large as the tokens say."""
+    sizes = {name: round(type_scale * size) for name, size in vars(tokens).items() if name in tokens.FONT_SIZES}
     edges = 2 * tokens.HAIRLINE
     segment_edges = edges + 2 * tokens.SEGMENT_MARGIN
     return _SHEET.substitute(
-        vars(tokens) | vars(palette),
+        vars(tokens) | vars(palette) | sizes,
         control_inner=tokens.HEIGHT_CONTROL - edges,
         toolbar_inner=tokens.HEIGHT_CONTROL_TOOLBAR - edges,
         segment_inner=tokens.HEIGHT_CONTROL - segment_edges,

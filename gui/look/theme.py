@@ -23,6 +23,7 @@ KEYBOARD_REASONS: Final = frozenset(
     {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason}
 )
 _PALETTE_PROPERTY: Final = "batchscope_palette"
+_SCALE_PROPERTY: Final = "batchscope_type_scale"
 
 
 class Theme(QObject):
@@ -37,8 +38,8 @@ class Theme(QObject):
         for name in tokens.FONT_FILES:
             QFontDatabase.addApplicationFont(str(ASSETS / name))
         app.setStyle("Fusion")
-        app.setFont(font())
         self._palette = self._wanted()
+        self._type_scale = 1.0
         apply(app, self._palette)
         app.styleHints().colorSchemeChanged.connect(self._adopt_wanted)
 
@@ -54,6 +55,18 @@ class Theme(QObject):
         self._preference = preference
         self._adopt_wanted()
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the type is large enough for a projector."""
+        return self._type_scale > 1.0
+
+    def set_large(self, is_large: bool) -> None:
+        """Make the type large enough for a projector, or as it was."""
+        if is_large != self.is_large:
+            self._type_scale = tokens.TYPE_SCALE_LARGE if is_large else 1.0
+            apply(self._app, self._palette, self._type_scale)
+            self.changed.emit(self._palette)
+
     def toggle(self) -> None:
         """The other one of light and dark, from now on whatever the system wears."""
         self.set_preference("light" if self._palette.is_dark else "dark")
@@ -67,15 +80,17 @@ class Theme(QObject):
         palette = self._wanted()
         if palette is not self._palette:
             self._palette = palette
-            apply(self._app, palette)
+            apply(self._app, palette, self._type_scale)
             self.changed.emit(palette)
 
 
-def apply(app: QApplication, palette: Palette) -> None:
+def apply(app: QApplication, palette: Palette, type_scale: float = 1.0) -> None:
     """Dress every widget of `app`, those that exist and those to come."""
     app.setProperty(_PALETTE_PROPERTY, palette.name)
+    app.setProperty(_SCALE_PROPERTY, type_scale)
+    app.setFont(font())
     app.setPalette(_qt_palette(palette))
-    app.setStyleSheet(style_sheet(palette))
+    app.setStyleSheet(style_sheet(palette, type_scale))
 
 
 def current() -> Palette:
@@ -85,9 +100,20 @@ def current() -> Palette:
     return tokens.PALETTES.get(name, DARK) if isinstance(name, str) else DARK
 
 
-@lru_cache(maxsize=64)
+def scaled(size_px: int) -> int:
+    """A size of type as it is shown: larger for a projector."""
+    app = QApplication.instance()
+    scale = app.property(_SCALE_PROPERTY) if app is not None else None
+    return round(size_px * scale) if isinstance(scale, float) else size_px
+
+
 def font(size_px: int = tokens.FONT_TEXT, weight: int = tokens.WEIGHT_REGULAR) -> QFont:
-    """The window's typeface with tabular figures."""
+    """The window's typeface with tabular figures, in a size of the tokens."""
+    return _font(scaled(size_px), weight)
+
+
+@lru_cache(maxsize=64)
+def _font(size_px: int, weight: int) -> QFont:
     made = QFont(list(tokens.FONT_FAMILIES))
     made.setPixelSize(size_px)
     made.setWeight(QFont.Weight(weight))
@@ -98,7 +124,7 @@ def font(size_px: int = tokens.FONT_TEXT, weight: int = tokens.WEIGHT_REGULAR) -
 def fixed_font() -> QFont:
     """The system's typeface of fixed width, for logs."""
     made = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-    made.setPixelSize(tokens.FONT_CAPTION)
+    made.setPixelSize(scaled(tokens.FONT_CAPTION))
     return made
 
 

@@ -129,6 +129,7 @@ FONT_FILES: Final = ("Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.ot
 WEIGHT_REGULAR: Final = 400
 WEIGHT_MEDIUM: Final = 500
 WEIGHT_BOLD: Final = 600
+TYPE_SCALE_LARGE: Final = 1.3  # of all sizes, for a projector
 FONT_FIGURE: Final = 22
 FONT_FIGURE_SMALL: Final = 20
 FONT_FIGURE_NARROW: Final = 15
@@ -136,6 +137,9 @@ FONT_HEADING: Final = 18
 FONT_TITLE: Final = 13
 FONT_TEXT: Final = 12
 FONT_CAPTION: Final = 11
+FONT_SIZES: Final = (
+    "FONT_FIGURE", "FONT_FIGURE_SMALL", "FONT_FIGURE_NARROW", "FONT_HEADING", "FONT_TITLE", "FONT_TEXT", "FONT_CAPTION",
+)  # fmt: skip
 
 # Space ----------------------------------------------------------------------------------------------------------------
 GAP_HALF: Final = 2
@@ -171,6 +175,7 @@ HEIGHT_PRIMARY: Final = 36
 HEIGHT_ROW: Final = 40
 HEIGHT_STATUS_BAR: Final = 26
 HEIGHT_LOG: Final = 180
+HEIGHT_HOLD: Final = 254
 HEIGHT_CURVES_MIN: Final = 180  # of A and B compared; below them stand the figures
 HEIGHT_FINDINGS_MIN: Final = 96
 HEIGHT_EDITOR: Final = 104
@@ -191,6 +196,7 @@ WIDTH_NUMBER: Final = 84
 WIDTH_NUMBER_COMPACT: Final = 75
 WIDTH_NUMBER_SMALL: Final = 64
 WIDTH_NUMBER_TINY: Final = 44  # of two digits
+WIDTH_GOAL: Final = 304  # the column of what a search found, and of the moves of Hold
 WIDTH_COMPARE: Final = 264  # the column in which a comparison is set up
 WIDTH_VIEW: Final = 96
 WIDTH_PERCENTILES: Final = 400  # below: a cumulative plot tells p50 and p95 only
@@ -285,6 +291,10 @@ LINE_MARKER: Final = 1  # settings change, load change, pointer
 DASH_CHANGE: Final = (4, 3)
 DASH_LOAD: Final = (1, 3)
 DASH_CAP: Final = (4, 3)
+DASH_DOTS: Final = (2, 2)
+DASHES_OF_RUNS: Final = (None, (8, 3), DASH_DOTS)  # of the settings that stand side by side
+HEIGHT_RUN: Final = 116  # of the timeline of one of them
+HEIGHT_RUN_CURVES: Final = 160  # of their curves
 MARK_SIZES: Final[Mapping[str, int]] = {
     "full": 7,  # square
     "timeout": 8,  # circle

@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QBoxLayout, QLabel, QLayout, QSizePolicy, QWidget
 
 from gui.look import tokens
-from gui.look.theme import colour, current, font
+from gui.look.theme import colour, current, font, scaled
 from gui.panels.section import section_head
 from gui.series.scale import axis_for
 from gui.widgets.buttons import Button
@@ -341,7 +341,7 @@ class RevealAxis(QWidget):
         band = reveal.predicted
         known = [reveal.guess, reveal.measured or 0.0, 0.0 if band is None else band.high]
         axis = axis_for(ROOM * max(known), MOST_TICKS, LEAST_STEP)
-        left, right = tokens.WIDTH_REVEAL_NAME, self.width() - tokens.WIDTH_REVEAL_VALUE
+        left, right = scaled(tokens.WIDTH_REVEAL_NAME), self.width() - scaled(tokens.WIDTH_REVEAL_VALUE)
         bottom = height * len(self._rows())
 
         def x_of(value: float) -> float:

@@ -45,10 +45,12 @@ EXPORT: Final = Shortcut("Ctrl+E", "Export figures, requests or pictures")
 RECORD: Final = Shortcut("Ctrl+Shift+R", "Record to a file, or stop recording")
 SAVE: Final = Shortcut("Ctrl+S", "Save the last ten minutes as a recording")
 OPEN: Final = Shortcut("Ctrl+O", "Open a recording")
+NOTE: Final = Shortcut("Ctrl+Shift+N", "Note something of the moment at the right edge of the plots")
 CLOSE_RECORDING: Final = Shortcut("Ctrl+W", "Close the recording")
 CANCEL_ALL: Final = Shortcut("Ctrl+Shift+X", "Cancel all requests")
 LOG: Final = Shortcut("Ctrl+J", "Show or hide the service's log")
 THEME: Final = Shortcut("Ctrl+T", "Light or dark")
+PROJECTOR: Final = Shortcut("Ctrl+Shift+P", "Large type and no side panels, for a projector, or back")
 DRAWER: Final = Shortcut("Ctrl+B", "Show or hide prompts and requests in a narrow window")
 PROMPTS: Final = Shortcut("Ctrl+P", "Go to the prompts")
 REQUESTS: Final = Shortcut("Ctrl+D", "Go to the requests")
@@ -61,6 +63,7 @@ REDO: Final = Shortcut("Ctrl+Shift+Z", "Redo it")
 LIVE: Final = Shortcut("Alt+1", "Show the plots as they run")
 DISTRIBUTIONS: Final = Shortcut("Alt+2", "Show how latencies, batch sizes and stages are distributed")
 COMPARE: Final = Shortcut("Alt+3", "Compare two settings, or sweep many")
+GOAL: Final = Shortcut("Alt+4", "Search settings that hold a goal, and keep it")
 FIND: Final = Shortcut("Ctrl+K", "Find a command, a setting or a term")
 HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
@@ -71,8 +74,9 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, SHOW_ME, FIRE, LOAD, PAUSE_LOAD, UNDO, REDO, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL,
-    LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, FIND, HELP, QUIT, *IN_PLACE,
+    STEP, SHOW_ME, FIRE, LOAD, PAUSE_LOAD, UNDO, REDO, FREEZE, EXPORT, RECORD, SAVE, OPEN, NOTE, CLOSE_RECORDING,
+    CANCEL_ALL, LOG, THEME, PROJECTOR, DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, GOAL, FIND,
+    HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 
 

@@ -295,6 +295,7 @@ class Toolbar(QWidget):
         self.record_action = menu.addAction(RECORD)
         self.save_action = menu.addAction(f"Save the last ten minutes…\t{shortcuts.SAVE.native}")
         self.open_action = menu.addAction(f"Open a recording…\t{shortcuts.OPEN.native}")
+        self.note_action = menu.addAction(f"Note this moment…\t{shortcuts.NOTE.native}")
         self.close_action = menu.addAction(f"Close the recording\t{shortcuts.CLOSE_RECORDING.native}")
         self.close_action.setVisible(False)
         menu.addSeparator()
@@ -303,6 +304,8 @@ class Toolbar(QWidget):
         menu.addSeparator()
         self.log_action = menu.addAction("Service log")
         self.system_theme_action = menu.addAction("Follow the system's light and dark")
+        self.projector_action = menu.addAction(f"For a projector\t{shortcuts.PROJECTOR.native}")
+        self.projector_action.setCheckable(True)
         self.find_action = menu.addAction(f"Find…\t{shortcuts.FIND.native}")
         self.shortcuts_action = menu.addAction("Keyboard shortcuts")
         return menu

@@ -207,4 +207,5 @@ def _paint_pane(painter: QPainter, layout: Layout, pane: Pane, palette: Palette)
             painter.drawLine(layout.left, y, layout.far, y)
             if not pane.unit or y - pane.top >= UNIT_ROOM:
                 draw_text_before(painter, right, y, pane.axis.label(value), font(), palette.t3)
-    draw_text_before(painter, right, pane.top + GAP_2, pane.unit, font(), palette.t3)
+    left = max(right - text_width(pane.unit, font()), GAP_1)  # of a larger type it ends nearer to the axis
+    draw_text(painter, left, pane.top + GAP_2, pane.unit, font(), palette.t3)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QApplication
 
-from gui.look.theme import colour
+from gui.look.theme import colour, scaled
 from gui.look.tokens import FONT_CAPTION, LEGEND_SWATCH, WEIGHT_BOLD, WEIGHT_REGULAR
 from gui.series.declaration import Swatch
 
@@ -39,9 +39,13 @@ def pen(name: str, width: float = 1.0, dashes: tuple[int, int] | None = None) ->
     return result
 
 
-@lru_cache(maxsize=64)
 def font(size: int = FONT_CAPTION, weight: int = WEIGHT_REGULAR) -> QFont:
-    """The application's font (with its tabular figures) in a size of ours."""
+    """The application's font (with its tabular figures) in a size of the tokens."""
+    return _font(scaled(size), weight)
+
+
+@lru_cache(maxsize=64)
+def _font(size: int, weight: int) -> QFont:
     result = QFont(QApplication.font())
     result.setPixelSize(size)
     result.setWeight(QFont.Weight(weight))
@@ -58,12 +62,12 @@ def text_width(text: str, used: QFont) -> float:
 
 @lru_cache(maxsize=4096)
 def _width(text: str, size: int, weight: int) -> float:
-    return QFontMetricsF(font(size, weight)).horizontalAdvance(text)
+    return QFontMetricsF(_font(size, weight)).horizontalAdvance(text)
 
 
 def forget_fonts() -> None:
     """The application's font may have changed."""
-    font.cache_clear()
+    _font.cache_clear()
     _width.cache_clear()
 
 

@@ -59,6 +59,11 @@ class NumberField(QLineEdit):
         self.textEdited.connect(self._on_text_edited)
         self._show_number()
 
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:  # the type may have become larger
+            self.setFont(font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM))
+
     @property
     def number(self) -> float:
         """The number in force, whatever is being typed."""
