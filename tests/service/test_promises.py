@@ -154,13 +154,17 @@ async def test_that_an_hour_of_load_leaves_latencies_and_memory_as_they_were(ser
     async with asking(service) as clients:
         arrivals_s = await arrive(clients, rate_per_s, HOUR_S, lambda: rss_at_half.update(service.memory_bytes()))
     begun_s, count = arrivals_s[0], clients.count()
-    took_s = np.array([clients.ended_s[Question(number)] for number in range(len(arrivals_s))]) - arrivals_s
+    questions = [Question(number) for number in range(len(arrivals_s))]
+    took_s = np.array([clients.ended_s[each] for each in questions]) - arrivals_s
+    is_right = np.array([clients.outcomes[each] == "right" for each in questions])
     early = (arrivals_s > begun_s + HOUR_S / 30) & (arrivals_s < begun_s + 7 * HOUR_S / 60)
     early_s, late_s = np.percentile(took_s[early], 99), np.percentile(took_s[-len(took_s) // 10 :], 99)
+    tenths = zip(np.array_split(took_s, 10), np.array_split(is_right, 10), strict=True)
+    by_tenth = ", ".join(f"{np.percentile(took, 99):.2f} s ({int((~right).sum())})" for took, right in tenths)
     rss = service.memory_bytes()
     grown_bytes = [rss[pid] - before for pid, before in rss_at_half.items() if pid in rss]
     of = f"{rate_per_s:.0f} requests/s for {HOUR_S / 60:.0f} minutes: {dict(count)} of {len(arrivals_s):,}"
-    record("T01", f"{of}, p99 {late_s:.3f} s, at first {early_s:.3f}")
+    record("T01", f"{of}, p99 {late_s:.3f} s, at first {early_s:.3f}; of each tenth, with those not right: {by_tenth}")
     record(
         "T22", f"{len(rss)} processes, none of which grew by more than {max(grown_bytes) / 1e6:.1f} MB in half of it"
     )
