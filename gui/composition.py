@@ -17,6 +17,8 @@ from typing import Final
 from PySide6.QtCore import QObject, Signal
 
 from gui.comparing.controller import CompareController
+from gui.comparing.goal import GoalView
+from gui.comparing.goal_controller import GoalController
 from gui.comparing.view import CompareView
 from gui.control.choices import Choices
 from gui.control.clocks import FrameClock, FrameMeter
@@ -31,7 +33,7 @@ from gui.control.service_controller import ServiceController
 from gui.control.show_me import ShowMe
 from gui.main_window import MainWindow
 from gui.panels.measure_chooser import MeasureChooser
-from gui.panels.views import COMPARE, DISTRIBUTIONS
+from gui.panels.views import COMPARE, DISTRIBUTIONS, GOAL
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.recorder import Recorder
@@ -39,6 +41,7 @@ from gui.recordings.viewer import Recordings
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
+from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.lesson.file import SUFFIX as LESSON_SUFFIX
 from service.analysis.observed.history import History
 from service.analysis.observed.scores import NO_SCORES
@@ -82,6 +85,7 @@ class Composition(QObject):
         self.presenter.round_robin.add(self.load_defaults.follow, FINDINGS_EVERY_S)
         self.show_me = ShowMe(window, self.session, choices, self.load_defaults, self.presenter)
         self._add_comparing()
+        self._add_goal()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()
         self._add_lessons()
@@ -116,11 +120,31 @@ class Composition(QObject):
         self.show_measure(self._choices.measure)
 
     def _add_comparing(self) -> None:
-        view = CompareView()
+        view = CompareView(self.history)
         self.compare = CompareController(view, self.session, lambda: self._choices.load)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
         self.compare.busy_changed.connect(lambda is_busy: self._window.reserve(COMPARISON if is_busy else ""))
+
+    def _add_goal(self) -> None:
+        view = GoalView(self.history)
+        shown, prompts = (lambda: self.presenter.shown), (lambda: self._choices.load.prompts)
+        self.goal = GoalController(view, self.session, self.plots, shown, prompts)
+        self._window.views.put(GOAL, view)
+        self.presenter.numbers_shown.connect(self.goal.refresh)
+        self.compare.busy_changed.connect(self.goal.set_measuring)
+        self.goal.config_wanted.connect(partial(self.compare.ask_where, "serve", "yaml"))
+        self.goal.measuring_wanted.connect(self._measure)
+        self.goal.goal_wanted.connect(self._window.load.objectives.set_objectives)
+        self.goal.goal_wanted.connect(self._set_objectives)
+        self.goal.held.connect(self.presenter.show_held)
+        self._window.verdict.hold_unwanted.connect(self.goal.let_go)
+        self.goal.moved.connect(self._window.batching.show_moved)
+        self.goal.described.connect(partial(self._window.views.describe, GOAL))
+
+    def _measure(self, plan: SweepPlan) -> None:
+        self._window.views.show_view(COMPARE)
+        self.compare.measure(plan)
 
     def _add_lessons(self) -> None:
         self.lessons = Lessons(self._window, self.plots, self.session, self.presenter, self.recordings)
@@ -156,6 +180,7 @@ class Composition(QObject):
     def _connect_complaints(self) -> None:
         self.service_controller.complained.connect(self.complained)
         self.recordings.failed.connect(self.complain)
+        self.goal.failed.connect(self.complain)
         for writer in (self.exporter, self.compare, self.recorder):
             writer.failed.connect(self.complain)
             writer.written.connect(self._on_written)
@@ -187,6 +212,7 @@ class Composition(QObject):
         self.recordings.finish()
         self.recorder.file.finish()
         self.compare.finish()
+        self.goal.finish()
         self.foresight.predictor.finish()
         self.lessons.predictor.finish()
 
@@ -262,8 +288,11 @@ class Composition(QObject):
             self._set_empty(self._is_empty)
         self.plots.refresh(DRAWING_S)
         self.distributions.refresh()
+        self.compare.paint()
+        self.goal.paint()
         self.recordings.follow()
 
     def _set_empty(self, is_empty: bool) -> None:
         self.plots.set_empty(is_empty)
         self.distributions.set_empty(is_empty)
+        self.goal.set_empty(is_empty)

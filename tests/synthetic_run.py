@@ -74,6 +74,7 @@ class SyntheticRun:
         tokens_spread: up to so many tokens more or fewer are generated for a request.
         slowed: stretches in which other programs have the cores.
         measures_processor: whether the replica reports the processor time of its engine.
+        max_ongoing_requests: that Ray lets the replica hold; ``None`` reports nothing of it.
         prompts: numbers of requests and the tokens of their prompts; those of the others have a few.
     """
 
@@ -89,6 +90,7 @@ class SyntheticRun:
     start_s: float = 1000.0
     slowed: tuple[Slowed, ...] = ()
     measures_processor: bool = False
+    max_ongoing_requests: int | None = None
     requests: list[SyntheticRequest] = field(default_factory=list, init=False)
     batches: list[SyntheticBatch] = field(default_factory=list, init=False)
     changes: list[SettingsChange] = field(default_factory=list, init=False)
@@ -253,6 +255,7 @@ class SyntheticRun:
             dtype="bfloat16",
             cpu_percent=188.0,
             memory_bytes=1_100_000_000,
+            max_ongoing_requests=self.max_ongoing_requests,
             engine_processor=self._processor_use(at_s) if self.measures_processor else None,
         )
         return TelemetryFrame(

@@ -1,4 +1,4 @@
-"""The view Compare: setups, measurements, results, and files saved from them.
+"""The views Compare and Goal: setups, measurements, searches, results, files saved from them, and Hold.
 
-Invariant: measuring happens in a child process; this room only asks for it and shows the result.
+Invariant: measuring, searching and holding happen in child processes; this room only asks for it and shows the result.
 """

@@ -12,14 +12,14 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from gui.comparing.setup import NOTHING_PINNED, RunControls
-from gui.comparing.view import CompareView
+from gui.comparing.view import SWEEP, CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.progress import Compared, CompareEvent, Duration, Progress, Refused, SweepTask, Swept
-from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, grid
+from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.statistics import figures
@@ -27,6 +27,7 @@ from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
 from service.messages.objectives import Objectives
 from service.messages.settings import SettingError, Settings
+from service.messages.workload import TEXT
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."
@@ -73,10 +74,17 @@ class CompareController(QObject):
             self._shown = shown
             self._view.setup.show_sides(self._pinned, self._present)
             self._view.sweep_setup.show_load(self._load(), self._history.objectives)
+            if self._present is not None:
+                generates = self._history.unit == TEXT.unit
+                self._view.side_setup.show_present(self._present.settings, self._load(), generates=generates)
             self._show_points()
             self._show_what_can_be_done()
         if round(self._answer_s) != self._shown_answer_s:
             self._show_durations()
+
+    def paint(self) -> None:
+        """Follow what stands side by side; to be called at the pace of the curves."""
+        self._view.side_results.follow(time.monotonic())
 
     def finish(self) -> None:
         """Kill the measuring process: the window closes."""
@@ -92,7 +100,10 @@ class CompareController(QObject):
         view.sweep_setup.controls.run_wanted.connect(self._sweep_anew)
         view.sweep_setup.resume.clicked.connect(self._resume)
         view.sweep_results.apply.clicked.connect(self._apply)
-        for setup in (view.setup, view.sweep_setup):
+        view.side_setup.controls.run_wanted.connect(self._run_side_by_side)
+        view.side_results.apply.clicked.connect(lambda: self._put_in_force(view.side_results.best))
+        view.side_results.report.clicked.connect(lambda: self._save_page(view.side_results.sweep))
+        for setup in (view.setup, view.sweep_setup, view.side_setup):
             setup.controls.stop_wanted.connect(self._process.stop)
             setup.controls.backlog_unwanted.connect(lambda: self._session.cancel(None))
             setup.changed.connect(self._show_points)
@@ -132,9 +143,20 @@ class CompareController(QObject):
         if points is None:
             return
         setup = self._view.sweep_setup
-        plan = setup.plan(points, self._load(), self._history.objectives, _new_seed())
-        self._sweep = None
-        self._view.sweep_results.show_sweep(None)
+        self.measure(setup.plan(points, self._load(), self._history.objectives, _new_seed()))
+
+    def measure(self, plan: SweepPlan) -> None:
+        """Carry out a sweep whose settings were found elsewhere."""
+        if self._session.state is LifeCycle.RUNNING and not self.is_busy:
+            self._view.show_kind(SWEEP)
+            self._sweep = None
+            self._view.sweep_results.show_sweep(None)
+            self._start(SweepTask(plan=plan), self._view.sweep_setup.controls)
+
+    def _run_side_by_side(self) -> None:
+        setup, results = self._view.side_setup, self._view.side_results
+        plan = setup.plan(self._load(), self._history.objectives, _new_seed())
+        results.begin(plan)
         self._start(SweepTask(plan=plan), setup.controls)
 
     def _resume(self) -> None:
@@ -152,7 +174,9 @@ class CompareController(QObject):
         self._show_what_can_be_done()
 
     def _apply(self) -> None:
-        settings = self._view.sweep_results.chosen_settings
+        self._put_in_force(self._view.sweep_results.chosen_settings)
+
+    def _put_in_force(self, settings: Settings | None) -> None:
         if settings is not None:
             self._session.change_settings(msgspec.structs.asdict(settings))
 
@@ -170,25 +194,29 @@ class CompareController(QObject):
     def _save_comparison(self) -> None:
         comparison = self._view.results.comparison
         if comparison is not None:
-            self._ask_where("comparison", "html", comparison_page(comparison))
+            self.ask_where("comparison", "html", comparison_page(comparison))
 
     def _save_b(self) -> None:
         comparison = self._view.results.comparison
         if comparison is not None:
             config = measured_config(comparison.service, comparison.plan.b.settings, comparison.verdict)
-            self._ask_where("serve", "yaml", config)
+            self.ask_where("serve", "yaml", config)
 
     def _save_sweep(self) -> None:
-        if self._sweep is not None:
-            self._ask_where("sweep", "html", sweep_page(self._sweep))
+        self._save_page(self._sweep)
+
+    def _save_page(self, sweep: Sweep | None) -> None:
+        if sweep is not None:
+            self.ask_where("sweep", "html", sweep_page(sweep))
 
     def _save_point(self) -> None:
         results = self._view.sweep_results
         if self._sweep is not None and results.chosen_settings is not None:
             config = measured_config(self._sweep.service, results.chosen_settings, results.point)
-            self._ask_where("serve", "yaml", config)
+            self.ask_where("serve", "yaml", config)
 
-    def _ask_where(self, stem: str, suffix: str, text: str) -> None:
+    def ask_where(self, stem: str, suffix: str, text: str) -> None:
+        """Let the user choose where this text is saved."""
         write = partial(self.write, text=text)
         ask_where_to_save(self._view, "Save", f"batchscope-{stem}", suffix, FILES[suffix], write)
 
@@ -199,8 +227,12 @@ class CompareController(QObject):
             case Progress() if self._running is not None:
                 load = self._history.load
                 self._running.show_progress(event, load is not None and load.totals.outstanding > 0)
+                if self._running is self._view.side_setup.controls:
+                    self._view.side_results.show_progress(event)
             case Compared(comparison=comparison):
                 self._view.results.show_comparison(comparison)
+            case Swept(sweep=sweep) if self._running is self._view.side_setup.controls:
+                self._view.side_results.show_sweep(sweep)
             case Swept(sweep=sweep):
                 self._sweep = sweep
                 self._view.sweep_results.show_sweep(sweep)
@@ -255,6 +287,8 @@ class CompareController(QObject):
         points = self._points()
         swept = None if points is None else view.sweep_setup.plan(points, self._load(), objectives, seed=0)
         view.sweep_setup.controls.show_duration(None if swept is None else Duration.of(swept, answer_s=answer_s))
+        side = view.side_setup.plan(self._load(), objectives, seed=0)
+        view.side_setup.controls.show_duration(Duration.of(side, answer_s=answer_s))
 
     @property
     def _answer_s(self) -> float:
@@ -275,6 +309,8 @@ class CompareController(QObject):
         view.setup.controls.set_can_run(is_free and is_pinned, why or ("" if is_pinned else NOTHING_PINNED))
         view.sweep_setup.controls.set_can_run(is_free, why)
         view.sweep_results.set_can_apply(is_free)
+        view.side_setup.controls.set_can_run(is_free, why)
+        view.side_results.set_can_apply(is_free)
         is_open = self._sweep is not None and not self._sweep.is_finished and not self.is_busy
         view.sweep_setup.resume.setVisible(is_open)
         view.sweep_setup.resume.setEnabled(is_free)

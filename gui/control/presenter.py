@@ -80,6 +80,7 @@ class Presenter(QObject):
         self._still: tuple[float, Figures] | None = None
         self.present = UNKNOWN_FIGURES
         self._announced: Verdict | None = None
+        self._is_held = False
         self._row: Figures | None = None  # what stands in the row of figures, and so in all sentences
         self._rows = Rows(window.requests.model, plots, session)
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
@@ -147,7 +148,8 @@ class Presenter(QObject):
         judged = verdict_at_rest(session)
         if judged is None:
             prediction = self._window.figures.prediction
-            situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction)
+            is_held = is_present and self._is_held
+            situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction, is_held)
             judged = self._standing.take(situation, now_s) if is_present else verdict(situation)
         if is_present and (self._announced is not None or self._window.notice.invites):
             judged = self._announced or READY
@@ -194,6 +196,12 @@ class Presenter(QObject):
             self._announced = verdict
             at_s = self._shown_at_s()
             self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
+
+    def show_held(self, is_held: bool) -> None:
+        """Say how well Hold keeps the goal, as long as it is on."""
+        if is_held != self._is_held:
+            self._is_held = is_held
+            self._standing.forget()
 
     def _figures(self, at_s: float | None) -> Figures:
         """The figures of that moment (now); while frozen as they were at first, whatever comes to be known of it."""

@@ -93,6 +93,7 @@ class BatchingPanel(QWidget):
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "", False)
+        self._moved_version = ""  # by Hold
         self._head = ElidedLabel("", "caption")
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
@@ -136,6 +137,11 @@ class BatchingPanel(QWidget):
     def is_recorded(self) -> bool:
         """Whether the controls show the settings of a recording."""
         return self._recorded is not None
+
+    @property
+    def head(self) -> str:
+        """What is said of the settings in force, as far as there is room."""
+        return self._head.text()
 
     def control(self, field: str) -> Setting | SwitchSetting:
         return self._settings[field]
@@ -181,6 +187,11 @@ class BatchingPanel(QWidget):
             self._recorded = recorded
             self._show_head()
             self._show_all()
+
+    def show_moved(self, version: int) -> None:
+        """Say of this version, once it is in force, that Hold has put it there."""
+        self._moved_version = f"v{version}"
+        self._show_head()
 
     def show_drained(self, words: str, brief: str, is_pending: bool = False) -> None:
         """Show when the batches of the settings before had run: "old settings drained after 1.8 s", or nothing.
@@ -302,7 +313,10 @@ class BatchingPanel(QWidget):
     def _show_head(self) -> None:
         """Show as much of the head as fits; the tooltip has all of it."""
         version, after = (self._version, self._after) if self._recorded is None else (f"v{self._recorded.version}", "")
-        in_force = f"{version} in force {after}" if after else version
+        if version and version == self._moved_version and self._recorded is None:
+            in_force = f"{version}, moved by Hold"
+        else:
+            in_force = f"{version} in force {after}" if after else version
         words, brief, is_pending = self._drained
         texts = [in_force]
         if version and is_pending:

@@ -11,10 +11,8 @@ from gui.look import glossary, tokens
 from gui.widgets.collapsible import Collapsible
 from gui.widgets.layouts import column
 from gui.widgets.setting import Setting
-from service.messages.objectives import MOST_S, TIMES, Objectives
-from service.messages.settings import Bounds
+from service.messages.objectives import OBJECTIVE_BOUNDS, TIMES, Objectives
 
-BOUNDS: Final = Bounds(0, MOST_S, integral=False, least=0.001)
 NONE: Final = "none"
 
 
@@ -58,6 +56,6 @@ class ObjectivesRows(Collapsible):
 
 
 def _setting(name: str) -> Setting:
-    made = Setting(name, BOUNDS, None, 2, "s", glossary.TERMS[name], zero_text=NONE)
+    made = Setting(name, OBJECTIVE_BOUNDS, None, 2, "s", glossary.TERMS[name], zero_text=NONE)
     made.set_plain()
     return made

@@ -18,6 +18,7 @@ from service.analysis.findings.verdict import ALARMING, State, Verdict
 
 FIRST: Final = Verdict("unloaded", "No load yet", second=": start the service first")
 RUN_LOAD: Final = "Run load"
+STOP_HOLD: Final = "Stop Hold"
 WITHOUT_LOAD: Final = frozenset({"idle", "unloaded"})
 CALM_ICONS: Final[Mapping[State, str]] = {
     "well": "ph.check-circle",
@@ -34,6 +35,7 @@ class VerdictLine(QWidget):
 
     change_wanted = Signal(dict)  # the settings that mend or undo what the sentence says
     load_wanted = Signal()
+    hold_unwanted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,14 +66,18 @@ class VerdictLine(QWidget):
         self._icon.show_icon(CALM_ICONS.get(verdict.state, WARNING), ink)
         self._sentence.show_verdict(verdict)
         action = verdict.action if can_change else ""
-        if not action and can_load and verdict.state in WITHOUT_LOAD:
+        if verdict.is_held:
+            action = STOP_HOLD
+        elif not action and can_load and verdict.state in WITHOUT_LOAD:
             action = RUN_LOAD
         self.button.setText(action)
         self.button.setVisible(bool(action))
 
     def _on_clicked(self) -> None:
         mend = self._verdict.mend
-        if mend is not None and mend.change is not None:
+        if self._verdict.is_held:
+            self.hold_unwanted.emit()
+        elif mend is not None and mend.change is not None:
             self.change_wanted.emit(dict(mend.change))
         else:
             self.load_wanted.emit()

@@ -38,10 +38,12 @@ NO_REMARK: Final = Remark()
 LIVE: Final = "live"
 DISTRIBUTIONS: Final = "distributions"
 COMPARE: Final = "compare"
+GOAL: Final = "goal"
 VIEWS: Final = (
     View(LIVE, "Live", shortcuts.LIVE),
     View(DISTRIBUTIONS, "Distributions", shortcuts.DISTRIBUTIONS),
     View(COMPARE, "Compare", shortcuts.COMPARE),
+    View(GOAL, "Goal", shortcuts.GOAL),
 )
 
 

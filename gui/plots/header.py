@@ -227,8 +227,8 @@ def _paint_swatch(painter: QPainter, entry: Entry, x: float, middle: float, ink:
             painter.drawLine(QPointF(x, middle), QPointF(x + tokens.LEGEND_LINE, middle))
         case "lane":
             painter.drawRect(QRectF(x, y - 1, tokens.LEGEND_LINE, tokens.LEGEND_LINE_WIDTH))
-        case "dash":
-            painter.setPen(pen(ink, 1, tokens.DASH_CAP))
+        case "dash" | "dots":
+            painter.setPen(pen(ink, 1, tokens.DASH_CAP if entry.swatch == "dash" else tokens.DASH_DOTS))
             painter.drawLine(int(x), y, int(x) + tokens.LEGEND_LINE + tokens.GAP_2 // 2, y)
         case _:
             draw_mark(painter, entry.swatch, x, middle, tokens.MARK_SIZES.get(entry.name, tokens.LEGEND_SWATCH))
@@ -238,6 +238,6 @@ def _paint_swatch(painter: QPainter, entry: Entry, x: float, middle: float, ink:
 def _swatch_width(entry: Entry) -> float:
     if entry.swatch == "none":
         return 0.0
-    if entry.swatch == "dash":
+    if entry.swatch in ("dash", "dots"):
         return tokens.LEGEND_LINE + tokens.GAP_2
     return (tokens.LEGEND_LINE if entry.swatch in LINES else tokens.LEGEND_SWATCH) + tokens.GAP_2 - 2

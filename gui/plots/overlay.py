@@ -178,6 +178,11 @@ class PointerItem(Overlay):
         self._chip = ""
         self._ticks: Sequence[QRectF] = ()
 
+    @property
+    def at_s(self) -> float | None:
+        """The moment that is pointed at."""
+        return self._at_s
+
     def point(
         self,
         layout: Layout,

@@ -28,7 +28,7 @@ from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration, Readout
 from gui.series.prediction import GhostLevel, from_now_on, with_ghost
 from gui.series.scale import StepScale
-from gui.series.time_axis import Tick, ahead_ticks, clock_ticks, relative_ticks
+from gui.series.time_axis import Tick, ahead_ticks, clock_ticks, relative_ticks, ticks_since
 from gui.series.time_range import TimeRange
 from service.analysis.observed.history import History
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
@@ -46,6 +46,7 @@ class Moment:
 
     Attributes:
         pace_s: a clock that never stands still, for the pace of scales and numbers.
+        origin_s: from which ticks count, where that is neither now nor a time of day.
         wall_offset_s: leads to seconds since 1970; ``None`` where ticks count back from now.
         ahead_s: that are shown after `end_s`, for a prediction.
         is_frozen: what comes to be known later is not shown, not even at the edge.
@@ -57,6 +58,7 @@ class Moment:
     wall_offset_s: float | None
     is_frozen: bool = False
     ahead_s: float = 0.0
+    origin_s: float | None = None
 
     @property
     def is_live(self) -> bool:
@@ -270,7 +272,10 @@ class PlotPanel(PlotWidget):
 
     def _ticks(self, view: TimeRange, moment: Moment) -> tuple[Tick, ...]:
         most = max(2, min(6, int(view.columns / view.ratio) // TICK_WIDTH))
-        if moment.wall_offset_s is None:
+        ticks: tuple[Tick, ...]
+        if moment.origin_s is not None:
+            ticks = ticks_since(view, moment.origin_s, most)
+        elif moment.wall_offset_s is None:
             ticks = (*relative_ticks(view, most), *ahead_ticks(view, moment.ahead_s))
         else:
             ticks = clock_ticks(view, moment.wall_offset_s, most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from PySide6.QtCore import QPointF
 
 from gui.look.theme import current
@@ -32,6 +34,7 @@ class TimelinePanel(PlotPanel):
         self._offset = 0
         self._follows = True
         self._highlighted: int | None = None
+        self._title: tuple[str, str] | None = None
         self._words_top = 0  # pixels that words take above the row of flags
         self._marks = Marks()
         self.chosen: int | None = None
@@ -67,12 +70,21 @@ class TimelinePanel(PlotPanel):
         self._offset = max(min(self._offset, grid.total - grid.shown), 0)
         shown = range(self._offset, min(self._offset + grid.shown, grid.total))
         self._stages = bars.stages(view, self._lanes, shown)
-        self.header.declare(timeline.declared(bars.reasons_seen))
+        declared = timeline.declared(bars.reasons_seen)
+        if self._title is not None:
+            declared = replace(declared, title=self._title[0], unit=self._title[1])
+        self.header.declare(declared)
         return ()
 
     def draw(self, layout: Layout) -> None:
         self._bars.set_stages(layout, self._stages, self._choice.grid)
         self._show_highlight(layout)
+
+    def show_title(self, title: str, remark: str) -> None:
+        """Call it what it shows, where there is more than one."""
+        if (title, remark) != self._title:
+            self._title = title, remark
+            self.draw_anew()
 
     def batch_at(self, position: QPointF) -> int | None:
         """The row of the batch at a position on the canvas."""
@@ -174,6 +186,8 @@ class TimelinePanel(PlotPanel):
         self.canvas.pointer.point(layout, at_s, (), chip, self.canvas.axes.tick_rects)
 
     def _chip(self, view: TimeRange, at_s: float) -> str:
+        if self._moment is not None and self._moment.origin_s is not None:
+            return f"{at_s - self._moment.origin_s:.1f} s"
         offset_s = self._moment.wall_offset_s if self._moment is not None else None
         return chip_text(at_s, view) if offset_s is None else clock_text(at_s + offset_s, decimals=1)
 

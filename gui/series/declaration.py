@@ -10,7 +10,9 @@ from service.analysis.observed.batches import REASONS
 from service.analysis.observed.register import REGISTER
 from service.messages.settings import ReleaseReason
 
-Swatch: TypeAlias = Literal["square", "circle", "triangle", "diamond", "caret", "area", "line", "dash", "lane", "none"]
+Swatch: TypeAlias = Literal[
+    "square", "circle", "triangle", "diamond", "caret", "area", "line", "dash", "dots", "lane", "none"
+]
 Readout: TypeAlias = Mapping[str, str]  # a text for each entry of the legend that has one now
 
 

@@ -43,6 +43,18 @@ def ahead_ticks(view: TimeRange, ahead_s: float) -> tuple[Tick, ...]:
     return tuple(Tick(view.end_s + s, f"+{s} s") for s in range(STEP_AHEAD_S, int(ahead_s) + 1, STEP_AHEAD_S))
 
 
+def ticks_since(view: TimeRange, origin_s: float, most: int = MOST_TICKS) -> tuple[Tick, ...]:
+    """How long after a moment, at round distances from it.
+
+    >>> [tick.text for tick in ticks_since(TimeRange(5.0, 45.0, 400), 5.0)]
+    ['0 s', '10 s', '20 s', '30 s', '40 s']
+    """
+    step_s = _step(view.span_s, most)
+    first = math.ceil((view.start_s - origin_s) / step_s - 1e-9)
+    last = math.floor((view.end_s - origin_s) / step_s + 1e-9)
+    return tuple(Tick(origin_s + n * step_s, f"{n * step_s:.{_decimals(step_s)}f} s") for n in range(first, last + 1))
+
+
 def clock_ticks(view: TimeRange, wall_offset_s: float, most: int = MOST_TICKS) -> tuple[Tick, ...]:
     """The time of day at round moments; `wall_offset_s` leads from the range's clock to seconds since 1970."""
     step_s = _step(view.span_s, most)

@@ -53,6 +53,13 @@ def said(run: SyntheticRun, until_s: float | None = None) -> Verdict:
     return verdict(situation(filled_history(run, until_s)[0]))
 
 
+def held(run: SyntheticRun, objectives: Objectives) -> Verdict:
+    """What is said while Hold keeps these objectives."""
+    history, _ = filled_history(run)
+    history.objectives = objectives
+    return verdict(replace(situation(history), is_held=True))
+
+
 def said_at(run: SyntheticRun, *moments_s: float) -> list[Verdict]:
     """What is said of these moments, looking back."""
     history, _ = filled_history(run)
@@ -363,3 +370,18 @@ def test_that_what_the_settings_before_could_answer_is_not_said_of_the_present_o
 def test_that_the_states_are_ordered_by_how_bad_they_are() -> None:
     order = ("failed", "refused", "silent", "growing", "working off", "slow", "well")
     assert [state for state in WORST_FIRST if state in order] == list(order)
+
+
+def test_that_while_hold_is_on_it_says_how_well_the_goal_is_kept() -> None:
+    kept = held(CALM, Objectives(latency_s=60.0))
+    assert kept.text.startswith("Goal kept: 100 % of the answers within 60 s; ")
+    assert kept.is_held
+
+
+def test_that_no_change_is_offered_while_hold_makes_them() -> None:
+    slow = held(CALM, Objectives(latency_s=0.1))
+    assert slow.state == "slow"
+    assert slow.mend is None
+    assert slow.is_held
+    growing = held(replace(DRAINS, duration_s=29.0), Objectives(latency_s=0.1))
+    assert growing.action == ""

@@ -1,15 +1,16 @@
-"""Comparing, sweeping and predicting as child processes, which send events and answers as lines."""
+"""Comparing, searching, holding and predicting as child processes, which send events and answers as lines."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.processes.child import ChildOwner, Ending
 from service.analysis.compare.progress import CompareEvent, SweepTask
 from service.analysis.compare.run_plan import ComparePlan
+from service.analysis.goal.control import HoldEvent, HoldTask, SearchEvent, SearchTask
 from service.analysis.predict.control import Ask, Observe, Predicted
 from service.analysis.predict.observation import ENCODER, Observation
 from service.messages.load import Pattern
@@ -18,15 +19,50 @@ from service.messages.settings import Settings
 
 COMPARE_GRACE_MS: Final = 10_000  # to break off what is under way, and to give the service its settings back
 PREDICT_GRACE_MS: Final = 1_000
+TASK_GRACE_MS: Final = 3_000
 SERVICE: Final = our_python("service")
 PREDICTOR: Final = (*SERVICE, "predict", "--control")
 
 
-class CompareProcess(ChildOwner):
-    """Owner of the process that measures; one at a time."""
+class TaskProcess(ChildOwner):
+    """Owner of a process that carries out one task at a time and sends events; subclasses start it.
 
-    event_received = Signal(object)  # a `CompareEvent`
-    ended = Signal(str)  # empty, or a sentence about an unexpected end
+    Signals:
+        event_received: one of the events.
+        ended: empty, or a sentence about an unexpected end.
+    """
+
+    event_received = Signal(object)
+    ended = Signal(str)
+    name = "The process"
+
+    def stop(self) -> None:
+        """Let it give back what it holds, and end; `ended` follows."""
+        self._child.end(by_end_of_file=True)
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def finish(self) -> None:
+        """Kill the process; it has ended when this returns."""
+        self._child.finish()
+
+    def _begin(self, command: Sequence[str], task: Any) -> None:
+        self._child.start([*SERVICE, *command])
+        self._child.write_line(ENCODER.encode(task))
+
+    def _take(self, event: Any) -> None:
+        self.event_received.emit(event)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        is_expected = ending.asked or ending.exit_code in (ExitCode.DONE, ExitCode.CANNOT, ExitCode.INTERRUPTED)
+        self.ended.emit("" if is_expected else ending.sentence(self.name))
+
+
+class CompareProcess(TaskProcess):
+    """Measures; its events are `CompareEvent`s."""
+
+    name = "The measuring process"
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(CompareEvent, COMPARE_GRACE_MS, parent)
@@ -34,22 +70,31 @@ class CompareProcess(ChildOwner):
     def start(self, url: str, task: ComparePlan | SweepTask) -> None:
         """Carry out `task` on the service at `url`."""
         command = "compare" if isinstance(task, ComparePlan) else "sweep"
-        self._child.start([*SERVICE, command, "--control", "--url", url])
-        self._child.write_line(msgspec.json.encode(task))
+        self._begin((command, "--control", "--url", url), task)
 
-    def stop(self) -> None:
-        """Cancel the measurement; `ended` follows."""
-        self._child.end(by_end_of_file=True)
 
-    def kill(self) -> None:
-        self._child.kill()
+class SearchProcess(TaskProcess):
+    """Searches settings that hold a goal; its events are `SearchEvent`s."""
 
-    def _take(self, event: CompareEvent) -> None:
-        self.event_received.emit(event)
+    name = "The search"
 
-    def _on_child_ended(self, ending: Ending) -> None:
-        is_expected = ending.asked or ending.exit_code in (ExitCode.DONE, ExitCode.CANNOT, ExitCode.INTERRUPTED)
-        self.ended.emit("" if is_expected else ending.sentence("The measuring process"))
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(SearchEvent, TASK_GRACE_MS, parent)
+
+    def start(self, task: SearchTask) -> None:
+        self._begin(("goal", "--control"), task)
+
+
+class HoldProcess(TaskProcess):
+    """Holds objectives by moving settings; its events are `HoldEvent`s."""
+
+    name = "Hold"
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(HoldEvent, TASK_GRACE_MS, parent)
+
+    def start(self, url: str, task: HoldTask) -> None:
+        self._begin(("hold", "--control", "--url", url), task)
 
 
 class PredictProcess(ChildOwner):

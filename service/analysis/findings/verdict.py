@@ -33,6 +33,7 @@ LEAST_BACKLOG_S: Final = 1.0  # which is worked off sooner before it is read
 LEAST_FALL_S: Final = 3.0  # from which on the queue itself shows whether it falls
 FEW: Final = 1  # request of the start itself
 FIFTHS: Final = 5
+ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Verdict:
         second: the second clause with what parts it from the first; it goes first where room lacks.
         finding: the finding that the sentence says; it is not said again below.
         mend: the finding whose change is offered, or ``None``.
+        is_held: it says how well Hold keeps the goal.
     """
 
     state: State
@@ -53,6 +55,7 @@ class Verdict:
     second: str = ""
     finding: Finding | None = None
     mend: Finding | None = None
+    is_held: bool = False
 
     @property
     def text(self) -> str:
@@ -83,6 +86,7 @@ class Situation:
         figures: as the row of figures shows them.
         findings: the most useful first, the last change of settings among them.
         prediction: for the settings in force, where there is one.
+        is_held: Hold moves the settings, so no change of them is offered.
     """
 
     history: History
@@ -91,6 +95,7 @@ class Situation:
     figures: Figures
     findings: Sequence[Finding] = ()
     prediction: Prediction | None = None
+    is_held: bool = False
 
     @cached_property
     def written(self) -> Mapping[str, str]:
@@ -114,7 +119,8 @@ def verdict(situation: Situation) -> Verdict:
     if history.has_ended_at(at_s) and not history.outages.has_failed_at(at_s):
         return _stopped(situation)
     given = (judge(situation) for judge in _JUDGES.values())
-    return next((found for found in given if found is not None), _UNLOADED)
+    judged = next((found for found in given if found is not None), _UNLOADED)
+    return replace(judged, mend=None, is_held=True) if situation.is_held else judged
 
 
 class Standing:
@@ -153,7 +159,7 @@ def _said_again(shown: Verdict, situation: Situation) -> Verdict | None:
     if shown.state not in LINGERING or shown.finding is None or not situation.figures.queue:
         return None
     again = _JUDGES[shown.state](replace(situation, findings=(shown.finding, *situation.findings)))
-    return again and replace(again, mend=None)
+    return again and replace(again, mend=None, is_held=situation.is_held)
 
 
 # The states, the worst first -----------------------------------------------------------------------------------------
@@ -291,10 +297,15 @@ def _slow(of: Situation) -> Verdict | None:
     goodput, answered, wanted = of.figures.goodput_per_s, of.figures.requests_per_s, of.history.objectives
     if goodput is None or not answered or goodput >= wanted.share * answered:
         return None
-    met = math.floor(100 * goodput / answered) / 100  # rounded to the nearest, it could be what is asked for
     mend = next((f for f in of.findings if f.change is not None and f.undoes is None), None)
-    of_answers = f" of the answers within {wanted.brief.removeprefix('≤ ')}"
-    return Verdict("slow", "Slow: ", percent(met), of_answers, f"; {percent(wanted.share)} are to be", mend=mend)
+    aim = f"; {percent(wanted.share)} are to be"
+    return Verdict("slow", "Slow: ", *_good_answers(of, goodput, answered), aim, mend=mend)
+
+
+def _good_answers(of: Situation, goodput: float, answered: float) -> tuple[str, str]:
+    """The share of the answers that meet the objectives, rounded down so that it is never what is just missed."""
+    met = math.floor(100 * goodput / answered + ROUNDING) / 100
+    return percent(met), f" of the answers within {of.history.objectives.brief.removeprefix('≤ ')}"
 
 
 def _warned(of: Situation) -> Verdict | None:
@@ -329,6 +340,9 @@ def _well(of: Situation) -> Verdict | None:
     facts, answered = of.facts, of.figures.requests_per_s
     if facts is None or facts.is_idle or not answered or not facts.has_batches:
         return None
+    goodput = of.figures.goodput_per_s
+    if of.is_held and goodput is not None:
+        return Verdict("well", "Goal kept: ", *_good_answers(of, goodput, answered), f"; {per_second(answered)}")
     capacity = facts.capacity
     rest = f" of {capacity.words}" if capacity is not None and capacity.per_s >= answered else " requests/s"
     second = _p95_clause(of)

@@ -1,0 +1,106 @@
+"""Settings side by side: the same arrivals for each, their timelines above each other, on the scripted service."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, Qt
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from gui.comparing.side_by_side import NOTHING_YET
+from gui.comparing.view import SIDE_BY_SIDE, CompareView
+from gui.panels.views import COMPARE
+from service.messages.load import Poisson
+from service.messages.settings import Settings
+
+
+def side_by_side(batchscope: Batchscope) -> CompareView:
+    """The view, with runs as short as they can be."""
+    window = batchscope.window
+    window.views.show_view(COMPARE)
+    window.load.set_load(Poisson(rate_per_s=20.0), 4)
+    view = window.views.pages.currentWidget()
+    assert isinstance(view, CompareView)
+    view.show_kind(SIDE_BY_SIDE)
+    view.side_setup.duration.set_number(2)
+    batchscope.composition.compare.refresh()
+    return view
+
+
+def present(batchscope: Batchscope) -> Settings:
+    in_force = batchscope.composition.history.in_force
+    assert in_force is not None
+    return in_force.settings
+
+
+def test_that_at_first_the_formations_of_the_present_settings_stand_there(running: Batchscope) -> None:
+    view = side_by_side(running)
+    assert [each.formation for each in view.side_setup.points] == ["late", "early", "continuous"]
+    assert {each.max_batch_size for each in view.side_setup.points} == {present(running).max_batch_size}
+    assert not view.side_setup.add.isEnabled(), "three at most"
+    assert view.side_results.verdict.text() == NOTHING_YET
+    assert not view.side_results.apply.isEnabled()
+
+
+def test_that_settings_are_taken_away_and_the_present_ones_added(qtbot: QtBot, running: Batchscope) -> None:
+    view = side_by_side(running)
+    setup = view.side_setup
+    qtbot.mouseClick(setup.rows[2].remove, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(setup.rows[1].remove, Qt.MouseButton.LeftButton)
+    assert not setup.rows[0].remove.isEnabled(), "the last one stays"
+
+    running.composition.session.change_settings({"max_batch_size": 2})
+    qtbot.waitUntil(lambda: present(running).max_batch_size == 2)
+    running.composition.compare.refresh()
+    qtbot.mouseClick(setup.add, Qt.MouseButton.LeftButton)
+    assert [each.max_batch_size for each in setup.points] == [16, 2]
+    assert not setup.add.isEnabled(), "they stand there"
+
+
+def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on(
+    qtbot: QtBot, running: Batchscope
+) -> None:
+    view = side_by_side(running)
+    results, before = view.side_results, present(running)
+    qtbot.mouseClick(view.side_setup.rows[1].remove, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(view.side_setup.controls.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(results.runs) == 1)  # as it runs
+    assert results.sweep is None
+    with qtbot.waitSignal(running.composition.compare.busy_changed):
+        pass
+
+    sweep = results.sweep
+    assert sweep is not None
+    assert [point.settings.formation for point in sweep.points] == ["late", "continuous"]
+    assert len({(run.seed, run.sent) for point in sweep.points for run in point.runs}) == 1
+    assert [run.place for run in results.runs] == [0, 1]
+    assert sweep.verdict() == results.verdict.text()
+    texts = results.figures.texts()
+    assert texts[0] == ["", "late", "continuous", ""]
+    qtbot.waitUntil(lambda: present(running) == before)
+    qtbot.waitUntil(lambda: all(each.layout_ is not None for each in results.timelines[:2]))
+    for timeline, run in zip(results.timelines, results.runs, strict=False):
+        assert timeline.layout_ is not None
+        assert abs(timeline.layout_.view.start_s - run.began_s) < 0.1
+
+    qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: present(running) == results.best)
+    assert running.errors == []
+
+
+def test_that_a_moment_pointed_at_in_one_is_shown_in_all(qtbot: QtBot, running: Batchscope) -> None:
+    view = side_by_side(running)
+    results = view.side_results
+    qtbot.mouseClick(view.side_setup.rows[1].remove, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(view.side_setup.controls.button, Qt.MouseButton.LeftButton)
+    with qtbot.waitSignal(running.composition.compare.busy_changed):
+        pass
+    first, second = results.timelines[:2]
+    qtbot.waitUntil(lambda: first.layout_ is not None and second.layout_ is not None)
+    assert first.layout_ is not None
+    middle = QPointF((first.layout_.left + first.layout_.right) / 2, 30.0)
+    first.canvas.pointed.emit(middle)
+    here, there = first.canvas.pointer.at_s, second.canvas.pointer.at_s
+    assert here is not None
+    assert there is not None
+    one, other = results.runs
+    assert abs((here - one.began_s) - (there - other.began_s)) < 1e-6
