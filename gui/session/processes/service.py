@@ -35,7 +35,7 @@ class ServiceStart:
     @property
     def command(self) -> list[str]:
         values: dict[str, object] = asdict(self.options) | asdict(self.options.settings)
-        del values["settings"]
+        del values["settings"], values["hold"]  # the window holds by itself
         if self.port is not None:
             values["port"] = self.port
         return [*self.program, *(_option(name, value) for name, value in values.items()), *self.extra]
