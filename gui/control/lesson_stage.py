@@ -169,6 +169,8 @@ class OnTheService:
         self.capacity_per_s = self._presenter.present.requests_per_s or UNKNOWN_PER_S
         self._measured = None
         assert self._to_begin is not None
+        self._session.stop_load()
+        self._session.cancel(None)  # or they would be answered first, at the cost of the run's time
         self._begin(*self._to_begin)
 
     def observation(self) -> Observation | None:
