@@ -279,7 +279,7 @@ class GoalResults(QWidget):
     def _show_actions(self) -> None:
         plan, chosen = self._plan, self.chosen_candidate
         count = 0 if plan is None else len(plan.points)
-        self.measure.setText("Measure it" if count == 1 else f"Measure the best {count}")
+        self.measure.setText("Measure it" if count == 1 else f"Measure the best {count or ''}".rstrip())
         self.measure.set_hint("" if plan is None else about_time(Duration.of(plan).total_s))
         self.measure.setEnabled(self._can_measure and plan is not None)
         why = "" if plan is not None else "Nothing that holds runs on the replicas there are: apply it first"

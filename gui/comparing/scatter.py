@@ -127,8 +127,12 @@ class DotsPlot(Chart):
         self._objective.setData(np.floor(xs) + 0.5, np.array([0.0, self.room])[: len(xs)])
         ys = layout.panes[0].y(np.repeat(dots.asked_per_s, 2))
         self._asked.setData(np.array([layout.left, layout.right], float)[: len(ys)], np.floor(ys) + 0.5)
-        self._spreads.show_line(*_crosses(layout, self._axis, dots))
-        self._names.show_names(layout, *self._pixels(layout, np.arange(len(dots.places))), dots.names, xs[:1], ys[:1])
+        crosses = _crosses(layout, self._axis, dots)
+        self._spreads.show_line(*crosses)
+        taken = [QRectF(x, layout.top, 1, layout.bottom) for x in xs[:1]]
+        taken += [QRectF(layout.left, y, layout.right, 1) for y in ys[:1]]
+        taken += [_line(*ends) for ends in zip(*(each.reshape(-1, 3)[:, :2].tolist() for each in crosses), strict=True)]
+        self._names.show_names(layout, *self._pixels(layout, np.arange(len(dots.places))), dots.names, taken)
 
     def show_readout(self, pointed: float | None) -> None:
         line, best, objective = (entry.name for entry in self.plot.entries)
@@ -204,21 +208,25 @@ def _crosses(layout: Layout, axis: ValueAxis, dots: Dots) -> tuple[Floats, Float
     return xs, ys
 
 
+def _line(xs: Sequence[float], ys: Sequence[float]) -> QRectF:
+    """The pixels of a line along or across, from one end to the other."""
+    return QRectF(min(xs), min(ys), max(abs(xs[1] - xs[0]), 1.0), max(abs(ys[1] - ys[0]), 1.0))
+
+
 class NamesItem(Overlay):
-    """The names of dots beside them; one that would lie on a dot, a dashed line or another name is left out."""
+    """The names of dots beside them; one that would lie on a dot, a line or another name is left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self._placed: list[tuple[QRectF, str]] = []
 
     def show_names(
-        self, layout: Layout, xs: Floats, ys: Floats, names: Mapping[int, str], lines_x: Floats, lines_y: Floats
+        self, layout: Layout, xs: Floats, ys: Floats, names: Mapping[int, str], lines: Sequence[QRectF]
     ) -> None:
-        """Place the names of the dots at `xs` and `ys`; `lines_x` and `lines_y` are where dashed lines stand."""
+        """Place the names of the dots at `xs` and `ys`, and on none of the lines."""
         half = MARK_HOVER / 2
         taken = [QRectF(x - half, y - half, MARK_HOVER, MARK_HOVER) for x, y in zip(xs, ys, strict=True)]
-        taken += [QRectF(x, layout.top, 1, layout.bottom) for x in lines_x]
-        taken += [QRectF(layout.left, y, layout.right, 1) for y in lines_y]
+        taken += lines
         self._placed = []
         for dot, name in names.items():
             place = _free(layout, float(xs[dot]), float(ys[dot]), text_width(name, font()), taken)

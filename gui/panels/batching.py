@@ -313,13 +313,12 @@ class BatchingPanel(QWidget):
     def _show_head(self) -> None:
         """Show as much of the head as fits; the tooltip has all of it."""
         version, after = (self._version, self._after) if self._recorded is None else (f"v{self._recorded.version}", "")
-        if version and version == self._moved_version and self._recorded is None:
-            in_force = f"{version}, moved by Hold"
-        else:
-            in_force = f"{version} in force {after}" if after else version
+        in_force = f"{version} in force {after}" if after else version
         words, brief, is_pending = self._drained
         texts = [in_force]
-        if version and is_pending:
+        if version and version == self._moved_version and self._recorded is None:
+            texts = [f"{version}, moved by Hold"]
+        elif version and is_pending:
             texts = [f"{version}: {words}", f"{version} {brief}", f"{version} pending"]
         elif in_force and words:
             in_short = f"{version} {after}".rstrip()

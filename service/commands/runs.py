@@ -271,7 +271,7 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
         dropped=totals.dropped,
         mean_batch=mean_size_of(batches),
         lag_p99_ms=None if lag_ms is None else lag_ms.p99,
-        began_s=requests[0].intended_s,
+        began_s=report.start_s + requests[0].intended_s,
     )
 
 

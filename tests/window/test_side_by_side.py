@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
@@ -81,6 +82,9 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     for timeline, run in zip(results.timelines, results.runs, strict=False):
         assert timeline.layout_ is not None
         assert abs(timeline.layout_.view.start_s - run.began_s) < 0.1
+    received_s = running.composition.history.requests.columns["received"]
+    for run in results.runs:
+        assert np.any((received_s >= run.began_s - 0.1) & (received_s < run.began_s + 1.0)), "its requests are in view"
 
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: present(running) == results.best)

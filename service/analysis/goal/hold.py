@@ -291,8 +291,9 @@ class Hold:
             yield free.revised({"batch_wait_timeout_s": wait_s / 2 if wait_s > LEAST_WAIT_S else 0.0})
         if self.sheds:
             reached = _reached(settings, predictor)
+            least, most = settings.max_batch_size, self._start.max_queued_requests  # a batch of them is the next
             for count in (reached // 8, reached // 4, reached // 2, 2 * settings.max_queued_requests):
-                yield free.revised({"max_queued_requests": min(max(count, 1), self._start.max_queued_requests)})
+                yield free.revised({"max_queued_requests": min(max(count, least), most)})
 
     def _step_towards(self, aim: Settings, present: Settings, predictor: Predictor) -> Settings:
         """As far towards `aim` as a move goes: what is a number is at most doubled or halved."""

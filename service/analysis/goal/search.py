@@ -171,7 +171,7 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         if best is not None:
             return f"Of {len(self.candidates)} settings the cheapest in which {goal} is {best.text}"
         assert nearest is not None, "a search has candidates"
-        far = self._far(nearest)
+        far = f"{self._far(nearest)}, {self.time} at most {format_figure(nearest.time_s.high, 's')} in nine of ten runs"
         return f"In none of {len(self.candidates)} settings {goal}; the nearest is {nearest.text}: {far}"
 
     @property
@@ -180,7 +180,8 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         best, nearest = self.cheapest, self.nearest
         if best is None:
             assert nearest is not None, "a search has candidates"
-            return f"{self.headline}, {self._figures(nearest)}."
+            goodput = format_figure(nearest.goodput_per_s.value)
+            return f"{self.headline}, {format_figure(nearest.time_s.value, 's')} in the median, goodput {goodput}."
         cheaper = ""
         if nearest is not None:
             missed = f"{nearest.text}: {self._far(nearest)}, {self._figures(nearest)}"
