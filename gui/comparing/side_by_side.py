@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from gui.series import latency, queue_depth
 from gui.series.declaration import Declaration, Entry, Swatch
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
+from gui.series.timeline import NOTHING
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import box, column, hairline, row, scrolled
@@ -162,7 +164,14 @@ class RunTimeline(TimelinePanel):
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
+        self._ends_s = math.inf
         self.set_empty(True)
+
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
+        """What comes after the run belongs to the next one."""
+        peaks = super().compute(view)
+        self._stages[:, max(math.ceil(min(view.position(self._ends_s), view.columns)), 0) :] = NOTHING
+        return peaks
 
     def set_empty(self, is_empty: bool) -> None:
         super().set_empty(is_empty)
@@ -173,15 +182,17 @@ class RunTimeline(TimelinePanel):
         if (run is None) != self._is_empty:
             self.set_empty(run is None)
         if run is not None:
+            self._ends_s = min(run.ends_s, self.history.heard_until_s(self.history.now_s()))
             self.follow(_moment(run.began_s, span_s, pace_s), Marks())
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in the history, on whose clock it began."""
+    """A run in the history, on whose clock it began and ends; one that goes on ends at infinity."""
 
     place: int
     began_s: float
+    ends_s: float = math.inf
 
 
 class SideBySideResults(QWidget):
@@ -277,7 +288,8 @@ class SideBySideResults(QWidget):
     def runs(self) -> list[Run]:
         """The latest of each, by place."""
         points = () if self._sweep is None else self._sweep.points
-        runs = {n: Run(n, each.runs[-1].began_s) for n, each in enumerate(points) if each.runs}
+        latest = [(place, point.runs[-1]) for place, point in enumerate(points) if point.runs]
+        runs = {place: Run(place, each.began_s, each.began_s + each.ran_s) for place, each in latest}
         if self._live is not None:
             runs[self._live.place] = self._live
         return [runs[place] for place in sorted(runs)]
@@ -353,7 +365,7 @@ class RunLines(PlotPanel):
         for run in self._runs:
             there = replace(view, start_s=view.start_s + run.began_s, end_s=view.end_s + run.began_s)
             times, values = self._line(self.history, there)
-            is_known = times <= self.history.heard_until_s(self.history.now_s())
+            is_known = times <= min(run.ends_s, self.history.heard_until_s(self.history.now_s()))
             self._drawn.append((run.place, (times[is_known] - run.began_s, values[is_known])))
         peaks = [float(np.nanmax(ys)) for _, (_, ys) in self._drawn if len(ys) and not np.isnan(ys).all()]
         return (max(peaks, default=0.0),)

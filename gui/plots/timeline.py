@@ -13,6 +13,7 @@ from gui.plots.marks import Marks, placed_marks
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
+from gui.series.declaration import Declaration
 from gui.series.time_axis import chip_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Block, LaneChoice, LaneGrid, Lanes
@@ -70,10 +71,7 @@ class TimelinePanel(PlotPanel):
         self._offset = max(min(self._offset, grid.total - grid.shown), 0)
         shown = range(self._offset, min(self._offset + grid.shown, grid.total))
         self._stages = bars.stages(view, self._lanes, shown)
-        declared = timeline.declared(bars.reasons_seen)
-        if self._title is not None:
-            declared = replace(declared, title=self._title[0], unit=self._title[1])
-        self.header.declare(declared)
+        self._declare(timeline.declared(bars.reasons_seen))
         return ()
 
     def draw(self, layout: Layout) -> None:
@@ -84,7 +82,12 @@ class TimelinePanel(PlotPanel):
         """Call it what it shows, where there is more than one."""
         if (title, remark) != self._title:
             self._title = title, remark
+            self._declare(timeline.PLOT)
             self.draw_anew()
+
+    def _declare(self, plot: Declaration) -> None:
+        title, unit = self._title or (plot.title, plot.unit)
+        self.header.declare(replace(plot, title=title, unit=unit))
 
     def batch_at(self, position: QPointF) -> int | None:
         """The row of the batch at a position on the canvas."""

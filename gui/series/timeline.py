@@ -81,6 +81,7 @@ class LaneChoice:
 
 RUNNING: Final = tuple(reason for reason in REASONS if reason != "left")  # with which no request begins to run
 STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *RUNNING)  # a later one hides an earlier one
+NOTHING: Final = 0
 WAITING: Final = 1
 FORMED: Final = 2
 FIRST_RUNNING: Final = 3

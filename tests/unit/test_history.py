@@ -159,16 +159,21 @@ def test_that_changed_rows_are_handed_out_once(history: History) -> None:
     assert history.requests.take_changed() == []
 
 
-def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(history: History) -> None:
+@pytest.mark.parametrize(
+    ("reason", "detail"), [("", "in force after 3 ms"), ("Hold: rate 4.0 → 9.0", "Hold: rate 4.0 → 9.0")]
+)
+def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(history: History, reason: str, detail: str) -> None:
     new = Settings(max_batch_size=16)
-    change = SettingsChange(version=2, previous=V1.settings, settings=new, requested_s=11.0, in_force_s=11.003)
+    change = SettingsChange(
+        version=2, previous=V1.settings, settings=new, requested_s=11.0, in_force_s=11.003, reason=reason
+    )
     history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
     history.add_telemetry(frame(2, 11.1, changes=(change,), in_force=VersionedSettings(version=2, settings=new)))
     assert history.batches.marks() == []
     history.add_telemetry(frame(3, 11.6, batches=(batch(2, 11.3, version=2), batch(3, 11.5, version=2))))
     (mark,) = history.batches.marks()
     assert (mark.at_s, mark.version) == (11.3, 2)
-    assert (mark.text, mark.detail) == ("max_batch_size 4 → 16", "in force after 3 ms")
+    assert (mark.text, mark.detail) == ("max_batch_size 4 → 16", detail)
 
 
 def test_that_versions_no_batch_obeyed_are_told_with_the_next_that_one_did(history: History) -> None:

@@ -317,6 +317,16 @@ def test_a_name_is_given_once_also_where_the_one_before_could_not_be_kept(serve:
     assert life(serve, store, work) == ["r1", "r2"]
 
 
+def test_why_a_program_changes_settings_stands_beside_the_change(serve: Serve, store: Store) -> None:
+    async def reasons(hub: Hub) -> list[str]:
+        await hub.revise(a_call(), CHANGE, "Hold: rate 4.0 → 9.0")
+        await hub.revise(a_call(), OTHER_CHANGE)
+        frames = await frames_within(hub, SOON_S)
+        return [change.reason for frame in frames for change in frame.changes]
+
+    assert life(serve, store, reasons) == ["Hold: rate 4.0 → 9.0", ""]
+
+
 def test_a_hub_of_another_service_begins_anew(serve: Serve, store: Store) -> None:
     async def of_a_service(hub: Hub) -> tuple[str, VersionedSettings]:
         answer = await hub.register("a")

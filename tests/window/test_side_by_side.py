@@ -85,6 +85,8 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     received_s = running.composition.history.requests.columns["received"]
     for run in results.runs:
         assert np.any((received_s >= run.began_s - 0.1) & (received_s < run.began_s + 1.0)), "its requests are in view"
+    first, second = results.runs
+    assert first.began_s < first.ends_s < second.began_s, "what comes after it is the next one's"
 
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: present(running) == results.best)
