@@ -205,7 +205,7 @@ class SideBySideResults(QWidget):
         self._plan: SweepPlan | None = None
         self.verdict = label(NOTHING_YET, "title", wrap=True)
         self.timelines = [RunTimeline(history) for _ in range(MOST)]
-        self.queue, self.latency = RunLines(history, QUEUE, _waiting), RunLines(history, P95, _p95_s)
+        self.queue, self.latency = RunLines(history, QUEUE, "t1", _waiting), RunLines(history, P95, "p95", _p95_s)
         self.figures = TextTable(("", *("",) * MOST), "What differs")
         self.apply = Button("Apply the best", "ph.check")
         self.report = Button("Save report…", "ph.file-text")
@@ -311,7 +311,8 @@ class SideBySideResults(QWidget):
                 rows.append([figure.title, *(format_figure(value, figure.unit) for value in values)])
         lost = [sum(run.failed + run.refused for run in point.runs) for point in sweep.points]
         rows.append(["failed or refused", *map(str, lost)])
-        self.figures.show_rows(rows, strong={0})
+        missing = [""] * (MOST - len(sweep.points))
+        self.figures.show_rows([[*each, *missing] for each in rows], strong={0})
 
 
 def _moment(began_s: float, span_s: float, pace_s: float) -> Moment:
@@ -336,9 +337,12 @@ Line = tuple[Floats, Floats]
 class RunLines(PlotPanel):
     """A line for each run, over the time since it began; settings are told apart by dash."""
 
-    def __init__(self, history: History, plot: Declaration, line: Callable[[History, TimeRange], Line]) -> None:
+    def __init__(
+        self, history: History, plot: Declaration, ink: str, line: Callable[[History, TimeRange], Line]
+    ) -> None:
+        """`ink` names a colour of the palette, `line` returns times and values of what is drawn of a stretch."""
         super().__init__(plot, [StepScale(least_step=LEAST_STEP_S)], history, has_axis=True)
-        self._line = line
+        self._line, self._ink = line, ink
         self._runs: list[Run] = []
         self._drawn: list[tuple[int, Line]] = []
         self._lines = [Curve() for _ in range(MOST)]
@@ -351,14 +355,13 @@ class RunLines(PlotPanel):
         self._runs = runs
         if self._is_empty == bool(names):
             self.set_empty(not names)
-        entries = [Entry(name, swatch, "t1") for name, swatch in zip(names, SWATCHES, strict=False)]
+        entries = [Entry(name, swatch, self._ink) for name, swatch in zip(names, SWATCHES, strict=False)]
         self.declare(replace(self.plot, entries=tuple(entries)))
         self.header.show_readout({}, hides_missing=False)
 
     def set_colors(self, palette: Palette) -> None:
-        ink = palette.p95 if self.plot.name == "latency" else palette.t1
         for curve, dash in zip(self._lines, tokens.DASHES_OF_RUNS, strict=True):
-            curve.setPen(pen(ink, tokens.LINE_WIDTHS["p95"], dash))
+            curve.setPen(pen(getattr(palette, self._ink), tokens.LINE_WIDTHS["p95"], dash))
 
     def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._drawn = []

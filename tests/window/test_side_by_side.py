@@ -10,8 +10,11 @@ from gui.app import Batchscope
 from gui.comparing.side_by_side import NOTHING_YET
 from gui.comparing.view import SIDE_BY_SIDE, CompareView
 from gui.panels.views import COMPARE
-from service.messages.load import Poisson
-from service.messages.settings import Settings
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.run_plan import SweepPlan
+from service.analysis.compare.sweep import Sweep
+from service.messages.load import Poisson, RunLoad
+from service.messages.settings import FORMATIONS, Settings
 
 
 def side_by_side(batchscope: Batchscope) -> CompareView:
@@ -91,6 +94,17 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: present(running) == results.best)
     assert running.errors == []
+
+
+def test_that_two_settings_leave_nothing_of_three(running: Batchscope) -> None:
+    results = side_by_side(running).side_results
+    three, two = ([Settings(formation=each) for each in FORMATIONS[:count]] for count in (3, 2))
+    for points in (three, two):
+        plan = SweepPlan(
+            points=tuple(points), load=RunLoad(pattern=Poisson(rate_per_s=1.0), prompts=("x",), max_tokens=1)
+        )
+        results.show_sweep(Sweep.begun(ServiceFacts(url=""), plan))
+    assert results.figures.texts()[0] == ["", "late", "early", ""]
 
 
 def test_that_a_moment_pointed_at_in_one_is_shown_in_all(qtbot: QtBot, running: Batchscope) -> None:
