@@ -1,8 +1,7 @@
-"""The fourth view of the centre: a goal, the settings that hold it, and Hold, which keeps it while load changes."""
+"""The fourth view of the centre: a goal, the settings that hold it, and below them Hold."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal, TypeAlias, get_args
@@ -11,36 +10,29 @@ from PySide6.QtCore import QEvent, QRect, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
 
+from gui.comparing.hold import HoldSection
 from gui.comparing.scatter import FrontierPlot
 from gui.look import glossary, tokens
 from gui.look.theme import colour, current, font, scaled
-from gui.plots.latency import LatencyPanel
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.labels import draw_text, label
 from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.number_field import NumberField
-from gui.widgets.segmented import Segmented
 from service.analysis.compare.progress import Duration
 from service.analysis.compare.run_plan import SweepPlan
-from service.analysis.goal.hold import MOVED_BY
 from service.analysis.goal.search import Candidate, GoalSearch
 from service.analysis.goal.trials import time_name
-from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.history import History
 from service.analysis.observed.register import decimals_of_seconds
 from service.messages.load import LOAD_BOUNDS, ClosedLoop, Pattern, Poisson
 from service.messages.objectives import OBJECTIVE_BOUNDS, TIMES, Objectives
-from service.messages.settings import SCALE_BOUNDS, SettingsChange
-from service.messages.text import about_time, counted, format_figure, format_time
+from service.messages.settings import SCALE_BOUNDS
+from service.messages.text import about_time, counted, format_figure
 
 LoadKind: TypeAlias = Literal["present", "rate", "users"]
 LOADS: Final[dict[LoadKind, str]] = {"present": "the present load", "rate": "requests a second", "users": "users"}
-ON, OFF = "on", "off"
 NO_SEARCH_YET: Final = "Say what must hold: all settings are simulated under the load that was observed."
-HANDS_OFF: Final = "Moves settings while the load changes; lets go when you change one"
-NO_MOVES: Final = "A move appears here with its reason, and can be undone."
 PADDING: Final = tokens.PANEL_PADDING
-MOST_MOVES: Final = 20
 USUAL_USERS: Final = 8
 
 
@@ -286,85 +278,6 @@ class GoalResults(QWidget):
         self.measure.setToolTip(why)
         self.apply.setEnabled(self._can_apply and chosen is not None)
         self.config.setEnabled(chosen is not None)
-
-
-class MoveRow(QWidget):
-    """A move of Hold: its version, what it changed and why, how long ago, and its undo."""
-
-    undo_wanted = Signal(object)  # the `SettingsChange`
-
-    def __init__(self, change: SettingsChange) -> None:
-        super().__init__()
-        self.change = change
-        what, why = describe_change(change.previous, change.settings), change.reason.removeprefix(MOVED_BY)
-        self._came_s = time.monotonic()
-        self._ago = label("", "caption")
-        self.undo = Button(icon="ph.arrow-u-up-left", role="icon", tip="Put back what was before; Hold lets go")
-        self.undo.setAccessibleName(f"Undo v{change.version}")
-        reason = label(why, "caption", wrap=True)
-        words = column(label(what, "text", wrap=True), reason, self._ago, gap=tokens.GAP_HALF)
-        chip = column(label(f"v{change.version}", "chip"), None)
-        self.setLayout(row(chip, words, column(self.undo, None), gap=tokens.GAP_2, stretch=words))
-        self.undo.clicked.connect(lambda: self.undo_wanted.emit(self.change))
-
-    def show_age(self) -> None:
-        self._ago.setText(f"{format_time(time.monotonic() - self._came_s)} ago")
-
-
-class HoldSection(QWidget):
-    """The switch, the time that is held over the plots' window, and the moves."""
-
-    wanted = Signal(bool)
-    undo_wanted = Signal(object)  # the `SettingsChange` to be undone
-
-    def __init__(self, history: History) -> None:
-        super().__init__()
-        self.switch = Segmented([(OFF, OFF), (ON, ON)], "Hold")
-        self.switch.setFixedWidth(tokens.WIDTH_NUMBER)
-        self.note = label(HANDS_OFF, "caption", wrap=True)
-        self.latency = LatencyPanel(history)
-        self.moves: list[MoveRow] = []
-        self._count = label("", "caption")
-        self._none = label(NO_MOVES, "caption", wrap=True)
-        self._rows = column(self._none, gap=tokens.GAP_3)
-        head = box(row(label("Hold", "title"), self.switch, self.note, gap=tokens.GAP_3, stretch=self.note))
-        left = box(column(column(head, margins=(PADDING, tokens.GAP_2, PADDING, 0)), self.latency, gap=0))
-        margins = (PADDING, tokens.GAP_2, tokens.GAP_3, tokens.GAP_2)
-        rows = box(column(self._rows, None, gap=0))
-        right = box(column(row(label("Moves", "title"), None, self._count), scrolled(rows), margins=margins))
-        self.column = right
-        self.setLayout(row(left, hairline(vertical=True), right, gap=0, stretch=left))
-        self.setMaximumHeight(tokens.HEIGHT_HOLD)
-        self.switch.chosen.connect(lambda key: self.wanted.emit(key == ON))
-
-    def show_on(self, is_on: bool, note: str = HANDS_OFF) -> None:
-        self.switch.choose(ON if is_on else OFF)
-        self.note.setText(note)
-
-    def set_can_hold(self, why_not: str) -> None:
-        self.switch.setEnabled(not why_not or self.switch.key == ON)
-        self.switch.setToolTip(why_not)
-
-    def add_move(self, change: SettingsChange) -> None:
-        """The newest stands first."""
-        made = MoveRow(change)
-        made.undo_wanted.connect(self.undo_wanted)
-        self.moves.insert(0, made)
-        self._rows.insertWidget(0, made)
-        for old in self.moves[MOST_MOVES:]:
-            self._rows.removeWidget(old)
-            old.deleteLater()
-        del self.moves[MOST_MOVES:]
-        self._none.hide()
-
-    def show_ages(self) -> None:
-        for each in self.moves:
-            each.show_age()
-        self._count.setText(counted(len(self.moves), "move") if self.moves else "")
-
-    def set_can_undo(self, can_undo: bool) -> None:
-        for each in self.moves:
-            each.undo.setEnabled(can_undo)
 
 
 class GoalView(QWidget):

@@ -10,7 +10,8 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from gui.comparing.controller import BUSY, NEEDS_SERVICE
-from gui.comparing.goal import HANDS_OFF, GoalView
+from gui.comparing.goal import GoalView
+from gui.comparing.hold import HANDS_OFF
 from gui.plots.plot_stack import PlotStack
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import HoldProcess, SearchProcess
@@ -188,7 +189,7 @@ class GoalController(QObject):
         if chosen is None or found is None or service is None:
             return ""
         service = msgspec.structs.replace(service, replicas=chosen.replicas)
-        return measured_config(service, chosen.settings, found.told(chosen), HOW)
+        return measured_config(service, chosen.settings, found.described(chosen), HOW)
 
     # What is heard ---------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class FrontierPlot(DotsPlot):
     """What was simulated.
 
     Attributes:
-        left_out: settings that take so long that they are not shown.
+        left_out: the number of settings beyond the end of the axis, which are not shown.
     """
 
     left_out = 0

@@ -146,7 +146,7 @@ class _PointRow(QWidget):
 
 
 def names_of(points: Sequence[Settings]) -> list[str]:
-    """What tells them apart: their formations, or all settings in which they differ.
+    """What sets them apart: their formations, or all settings in which they differ.
 
     >>> names_of([Settings(), Settings(formation="early")]), names_of([Settings(), Settings(max_batch_size=4)])
     (['late', 'early'], ['max_batch_size 16', 'max_batch_size 4'])
@@ -335,7 +335,7 @@ Line = tuple[Floats, Floats]
 
 
 class RunLines(PlotPanel):
-    """A line for each run, over the time since it began; settings are told apart by dash."""
+    """A line for each run, over the time since it began; each of the settings has a dash of its own."""
 
     def __init__(
         self, history: History, plot: Declaration, ink: str, line: Callable[[History, TimeRange], Line]

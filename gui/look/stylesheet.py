@@ -126,7 +126,7 @@ QListWidget::item:selected, QListWidget::item:hover { background: $hover; color:
 
 
 def style_sheet(palette: Palette, type_scale: float = 1.0) -> str:
-    """The window's style sheet in the colours of `palette`, its type so many times as large as the tokens say."""
+    """The window's style sheet in the colours of `palette`, with all sizes of type multiplied by `type_scale`."""
     sizes = {name: round(type_scale * size) for name, size in vars(tokens).items() if name in tokens.FONT_SIZES}
     edges = 2 * tokens.HAIRLINE
     segment_edges = edges + 2 * tokens.SEGMENT_MARGIN

@@ -48,7 +48,7 @@ class Dots:
         limits_s: the objective, if there is one.
         asked_per_s: the load, if it is the same for all.
         names: of some dots, by index, the most important first.
-        left_out: settings that take so long that they are no dots.
+        left_out: the number of settings beyond the end of the axis, which have no dot.
     """
 
     places: Places = field(default_factory=_no_places)

@@ -15,12 +15,21 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gui.app import Batchscope
 from gui.widgets.collapsible import Collapsible
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_summary
+from service.messages.settings import Settings
 
 Kind = TypeVar("Kind", bound=QWidget)
 Item = TypeVar("Item", bound=QGraphicsItem)
+
+
+def settings_in_force(batchscope: Batchscope) -> Settings:
+    """What the service has reported last."""
+    in_force = batchscope.composition.history.in_force
+    assert in_force is not None
+    return in_force.settings
 
 
 def named(within: QWidget, kind: type[Kind], name: str) -> Kind:

@@ -22,8 +22,8 @@ from gui.look.theme import Theme
 from gui.panels.views import COMPARE
 from service.analysis.compare.serve_config import measured_config
 from service.messages.load import ClosedLoop, Poisson
-from service.messages.settings import Settings
 from tests.unit.test_compare_page import FACTS, comparison, sweep
+from tests.window.seen import settings_in_force
 
 
 def compare_view(batchscope: Batchscope) -> CompareView:
@@ -42,14 +42,8 @@ def compare_view(batchscope: Batchscope) -> CompareView:
 
 def change(qtbot: QtBot, batchscope: Batchscope, **changes: object) -> None:
     batchscope.composition.session.change_settings(dict(changes))
-    qtbot.waitUntil(lambda: present(batchscope).revised(changes) == present(batchscope))
+    qtbot.waitUntil(lambda: settings_in_force(batchscope).revised(changes) == settings_in_force(batchscope))
     batchscope.composition.compare.refresh()
-
-
-def present(batchscope: Batchscope) -> Settings:
-    in_force = batchscope.composition.history.in_force
-    assert in_force is not None
-    return in_force.settings
 
 
 def outstanding(batchscope: Batchscope) -> int:
@@ -119,7 +113,7 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     assert "2 rounds" in view.results.verdict.text()
     assert view.results.report.isEnabled()
     assert running.window.batching.isEnabled()
-    qtbot.waitUntil(lambda: present(running).max_batch_size == 1)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 1)
     assert running.errors == []
 
 
@@ -160,7 +154,7 @@ def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batc
     results = compare_view(running).results
     qtbot.waitUntil(lambda: not running.composition.compare.is_busy)
     assert results.verdict.text().startswith(("B's requests/s is", "No difference is certain: B's requests/s is"))
-    qtbot.waitUntil(lambda: present(running).max_batch_size == 16)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 16)
 
 
 def test_that_without_batches_there_is_nothing_to_measure(qtbot: QtBot, running: Batchscope) -> None:
@@ -196,7 +190,7 @@ def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Ba
     results = view.sweep_results
     assert "max_batch_size 8" in results.verdict.text()
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: present(running).max_batch_size == 8)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 8)
     assert running.errors == []
 
 

@@ -12,8 +12,9 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.comparing.goal import OFF, ON, GoalView
+from gui.comparing.goal import GoalView
 from gui.comparing.goal_controller import GOAL_CHANGED, NEEDS_GOAL, NEEDS_REQUESTS
+from gui.comparing.hold import OFF, ON
 from gui.comparing.view import CompareView
 from gui.panels.views import COMPARE, GOAL
 from gui.session.lifecycle import LifeCycle
@@ -21,6 +22,7 @@ from service.messages.load import ClosedLoop
 from service.messages.objectives import Objectives
 from service.messages.settings import PLACES_FOR_REQUESTS, Settings, SettingsChange
 from tests.synthetic_run import Step, SyntheticRun, filled_history
+from tests.window.seen import settings_in_force
 
 CALM = Settings(max_batch_size=8)
 LIMIT_S = 1.2
@@ -58,12 +60,6 @@ def searched(qtbot: QtBot, batchscope: Batchscope, seconds: float = LIMIT_S) -> 
     qtbot.mouseClick(view.row.button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: bool(view.results.rows))
     return view
-
-
-def in_force(batchscope: Batchscope) -> Settings:
-    versioned = batchscope.composition.history.in_force
-    assert versioned is not None
-    return versioned.settings
 
 
 def test_that_nothing_can_be_searched_or_held_before_there_is_a_service(batchscope: Batchscope) -> None:
@@ -187,14 +183,14 @@ def test_that_what_was_found_can_be_applied(qtbot: QtBot, running: Batchscope) -
     best = view.results.chosen_candidate
     assert best is not None
     qtbot.mouseClick(view.results.apply, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: in_force(running) == best.settings)
+    qtbot.waitUntil(lambda: settings_in_force(running) == best.settings)
 
 
 def test_that_hold_moves_settings_says_why_and_lets_go_when_the_user_moves_one(
     qtbot: QtBot, running: Batchscope
 ) -> None:
     running.composition.session.change_settings({"max_batch_size": 1})
-    qtbot.waitUntil(lambda: in_force(running).max_batch_size == 1)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 1)
     view = enter(under_load(qtbot, running), 0.5)
     qtbot.mouseClick(view.hold.switch.button(ON), Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: bool(view.hold.moves))
@@ -209,19 +205,19 @@ def test_that_hold_moves_settings_says_why_and_lets_go_when_the_user_moves_one(
     running.composition.session.change_settings({"max_batch_size": 3})
     qtbot.waitUntil(lambda: view.hold.switch.key == OFF)
     assert "Somebody else changed settings" in view.hold.note.text()
-    assert in_force(running).max_batch_size == 3, "what the user wants stays"
+    assert settings_in_force(running).max_batch_size == 3, "what the user wants stays"
 
 
 def test_that_a_move_is_undone_with_one_click(qtbot: QtBot, running: Batchscope) -> None:
-    view, before = goal_view(running), in_force(running)
+    view, before = goal_view(running), settings_in_force(running)
     running.composition.session.change_settings({"max_batch_size": 3})
-    qtbot.waitUntil(lambda: in_force(running).max_batch_size == 3)
-    now = in_force(running)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 3)
+    now = settings_in_force(running)
     view.hold.add_move(
         SettingsChange(version=2, previous=before, settings=now, requested_s=0.0, in_force_s=0.0, reason="Hold: a test")
     )
     qtbot.mouseClick(view.hold.moves[0].undo, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: in_force(running) == before)
+    qtbot.waitUntil(lambda: settings_in_force(running) == before)
 
 
 def test_that_the_verdict_says_how_the_goal_is_kept_and_offers_to_stop_hold(qtbot: QtBot, running: Batchscope) -> None:

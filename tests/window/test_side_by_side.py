@@ -15,6 +15,7 @@ from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.compare.sweep import Sweep
 from service.messages.load import Poisson, RunLoad
 from service.messages.settings import FORMATIONS, Settings
+from tests.window.seen import settings_in_force
 
 
 def side_by_side(batchscope: Batchscope) -> CompareView:
@@ -30,16 +31,10 @@ def side_by_side(batchscope: Batchscope) -> CompareView:
     return view
 
 
-def present(batchscope: Batchscope) -> Settings:
-    in_force = batchscope.composition.history.in_force
-    assert in_force is not None
-    return in_force.settings
-
-
 def test_that_at_first_the_formations_of_the_present_settings_stand_there(running: Batchscope) -> None:
     view = side_by_side(running)
     assert [each.formation for each in view.side_setup.points] == ["late", "early", "continuous"]
-    assert {each.max_batch_size for each in view.side_setup.points} == {present(running).max_batch_size}
+    assert {each.max_batch_size for each in view.side_setup.points} == {settings_in_force(running).max_batch_size}
     assert not view.side_setup.add.isEnabled(), "three at most"
     assert view.side_results.verdict.text() == NOTHING_YET
     assert not view.side_results.apply.isEnabled()
@@ -53,7 +48,7 @@ def test_that_settings_are_taken_away_and_the_present_ones_added(qtbot: QtBot, r
     assert not setup.rows[0].remove.isEnabled(), "the last one stays"
 
     running.composition.session.change_settings({"max_batch_size": 2})
-    qtbot.waitUntil(lambda: present(running).max_batch_size == 2)
+    qtbot.waitUntil(lambda: settings_in_force(running).max_batch_size == 2)
     running.composition.compare.refresh()
     qtbot.mouseClick(setup.add, Qt.MouseButton.LeftButton)
     assert [each.max_batch_size for each in setup.points] == [16, 2]
@@ -64,7 +59,7 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     qtbot: QtBot, running: Batchscope
 ) -> None:
     view = side_by_side(running)
-    results, before = view.side_results, present(running)
+    results, before = view.side_results, settings_in_force(running)
     qtbot.mouseClick(view.side_setup.rows[1].remove, Qt.MouseButton.LeftButton)
     qtbot.mouseClick(view.side_setup.controls.button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: len(results.runs) == 1)  # as it runs
@@ -80,7 +75,7 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     assert sweep.verdict() == results.verdict.text()
     texts = results.figures.texts()
     assert texts[0] == ["", "late", "continuous", ""]
-    qtbot.waitUntil(lambda: present(running) == before)
+    qtbot.waitUntil(lambda: settings_in_force(running) == before)
     qtbot.waitUntil(lambda: all(each.layout_ is not None for each in results.timelines[:2]))
     for timeline, run in zip(results.timelines, results.runs, strict=False):
         assert timeline.layout_ is not None
@@ -92,7 +87,7 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     assert first.began_s < first.ends_s < second.began_s, "what comes after it is the next one's"
 
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: present(running) == results.best)
+    qtbot.waitUntil(lambda: settings_in_force(running) == results.best)
     assert running.errors == []
 
 

@@ -104,7 +104,7 @@ def measuring_plan(
     duration_s: float = RUN_S,
     rounds: int = ROUNDS,
 ) -> SweepPlan | None:
-    """A plan that measures the cheapest that hold in paired rounds; ``None`` where none holds on so many replicas."""
+    """A measurement of the cheapest that hold, in paired rounds; ``None`` where none holds on so many replicas."""
     best = [found.candidates[place] for place in found.holding]
     points = tuple([each.settings for each in best if each.replicas == replicas])
     if not points:
@@ -125,13 +125,13 @@ def carry_out(task: SearchTask, notify: Callable[[SearchEvent], None]) -> None:
         return
     predictor = replace(predictor, load=load)
 
-    def tell(progress: SearchProgress) -> None:
+    def take(progress: SearchProgress) -> None:
         nonlocal runs
         runs = progress.runs
         notify(progress)
 
     try:
-        found = search(predictor, task.goal, choices_of(predictor, task.goal, task.base), tell)
+        found = search(predictor, task.goal, choices_of(predictor, task.goal, task.base), take)
     except UserError as error:
         notify(Refused(reason=str(error)))
         return

@@ -180,15 +180,15 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         best, nearest = self.cheapest, self.nearest
         if best is None:
             assert nearest is not None, "a search has candidates"
-            goodput = format_figure(nearest.goodput_per_s.value)
-            return f"{self.headline}, {format_figure(nearest.time_s.value, 's')} in the median, goodput {goodput}."
+            median, goodput = nearest.time_s.value, format_figure(nearest.goodput_per_s.value)
+            return f"{self.headline}, {format_figure(median, 's')} in the median, goodput {goodput} requests/s."
         cheaper = ""
         if nearest is not None:
             missed = f"{nearest.text}: {self._far(nearest)}, {self._figures(nearest)}"
             cheaper = f" The nearest of the cheaper ones is {missed}."
         return f"{self.headline}: {self._figures(best)}.{cheaper}"
 
-    def told(self, candidate: Candidate) -> str:
+    def described(self, candidate: Candidate) -> str:
         """What is predicted of one of the candidates, in a sentence; the verdict for the cheapest."""
         if candidate == self.cheapest:
             return self.verdict
