@@ -119,6 +119,11 @@ class Service:
         supervisor = psutil.Process(self.pid)
         return {each.pid: each.memory_info().rss for each in (supervisor, *supervisor.children(recursive=True))}
 
+    def processors_s(self) -> float:
+        """What all of its processes have taken of the processors."""
+        supervisor = psutil.Process(self.pid)
+        return sum(sum(each.cpu_times()[:2]) for each in (supervisor, *supervisor.children(recursive=True)))
+
     def telemetry(self, after: int | None = None) -> contextlib.AbstractContextManager[Telemetry]:
         return telemetry_of(self.url, after)
 
