@@ -114,6 +114,7 @@ def optimized(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for 50 ms at each new shape, as nearly every prompt has
         forward = _first_same(model, own, on_a_gpu(), report) if _is_lean(model) else own
         if forward is not own:
             return forward
@@ -205,7 +206,7 @@ def _graphed(forward: nn.Module, model: Any, expected: list[Tensor], linear: Lin
     except Exception as error:  # such as for lack of memory
         if has_kernel:
             raise
-        reason = str(error).partition("\n")[0]  # CUDA's go on with advice to its programmers
+        reason = str(error).partition("\n")[0].partition(". ")[0]  # both go on with advice to programmers
         logger.warning("A step's operations are launched one by one, which is slower: %s", reason)
         return LaunchedPass(forward, f"No graph could be captured: {reason}")
     return graphed
