@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pynvml
 
 from service.engine.memory import free_memory_bytes
 from service.engine.model.child import REFUSED, run_module
-from service.messages.life import NoClusterError, Ready, StartError, TrialBatch
+from service.messages.life import NoClusterError, Ready, StartError
 from service.messages.options import LOOPBACK, RunOptions
 from service.messages.telemetry import FIRST_REQUEST
-from service.messages.workload import WorkloadAbout
 from service.ray_serve.doors import INSTANCE_HEADER
 
 ADDRESS_LIMIT_S: Final = 5.0
@@ -167,30 +165,25 @@ def free_port(host: str, port: int = 0) -> int | None:
 
 @dataclass(frozen=True)
 class Caller:
-    """Asks the service at `host` and `port`, and takes answers of `instance` alone."""
+    """Asks the service at `host` and `port`, below `prefix`, and takes answers of `instance` alone."""
 
     host: str
     port: int
     instance: str
     token: str | None = None
+    prefix: str = ""
 
     def ready(self, replicas: int, started_s: float) -> Ready:
         """Have an example computed and ask what computed it; raises `StartError`."""
         self._wait_for_routes()
-        workload = msgspec.convert(self._ask("GET", "/workload"), WorkloadAbout)
-        self._ask("POST", "/v1/completions", {"prompt": workload.examples[0], "max_tokens": 1}, FIRST_REQUEST)
-        health = self._ask("GET", "/healthz")
-        (model,) = self._ask("GET", "/v1/models")["data"]
-        return Ready(
-            url=f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}",
-            instance=self.instance,
-            model=health["model"],
-            device=health["device"],
-            dtype=health["dtype"],
-            why_processor=health["why_processor"],
-            trial=msgspec.convert(health.get("trial"), TrialBatch | None),
-            context_length=model["context_length"],
-            workload=workload,
+        workload = self._ask("GET", "/workload")
+        self._ask("POST", "/v1/completions", {"prompt": workload["examples"][0], "max_tokens": 1}, FIRST_REQUEST)
+        return Ready.answered(
+            f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}{self.prefix}",
+            self.instance,
+            self._ask("GET", "/healthz"),
+            self._ask("GET", "/v1/models"),
+            workload,
             replicas=replicas,
             started_in_s=round(time.monotonic() - started_s, 3),
         )
@@ -219,7 +212,7 @@ class Caller:
             headers["Authorization"] = f"Bearer {self.token}"
         connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_LIMIT_S)
         try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            connection.request(method, self.prefix + path, json.dumps(body) if body is not None else None, headers)
             response = connection.getresponse()
             if response.getheader(INSTANCE_HEADER) != self.instance:
                 raise StartError(
