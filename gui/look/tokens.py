@@ -370,6 +370,8 @@ FAILURE_EDGE: Final = 1
 STRETCH_BAR: Final = 4  # on the axis, as long as the stretch
 HOW_TO_BAR: Final = 9
 HOW_TO_PITCH: Final = 12
+HOW_TO_LINE: Final = 16
+HELP_WIDTH: Final = 460
 HOW_TO_WIDTH: Final = 430
 HOW_TO_ALPHA: Final = 0.8
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, Protocol
 
-from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui.look import glossary, tokens
@@ -58,9 +58,12 @@ class Header(QWidget):
         is_dimmed: whether they are greyed out, since they are out of date.
     """
 
+    help_wanted = Signal()  # or no longer: its title was clicked
+
     def __init__(self, plot: Declaration) -> None:
         super().__init__()
         self._plot = plot
+        self.setMouseTracking(True)
         self.setAccessibleName(plot.title)
         self.readout: Readout = {}
         self.is_dimmed = False
@@ -133,6 +136,17 @@ class Header(QWidget):
             _paint_entry(painter, placed, middle, palette, palette.t3 if self.is_dimmed else palette.t1)
         painter.end()
 
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        shapes = Qt.CursorShape.ArrowCursor, Qt.CursorShape.PointingHandCursor
+        self.setCursor(shapes[self._is_title(event.position().x())])
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if self._is_title(event.position().x()):
+            self.help_wanted.emit()
+
+    def _is_title(self, x: float) -> bool:
+        return x <= self._title_end(with_chooser=False)
+
     def event(self, event: QEvent) -> bool:
         """Say what the entry under the pointer is, or of the title how the plot is read."""
         if event.type() != QEvent.Type.ToolTip or not isinstance(event, QHelpEvent):
@@ -142,8 +156,8 @@ class Header(QWidget):
 
     def tip_at(self, x: float) -> str:
         """What is said there on hover."""
-        if x <= self._title_end(with_chooser=False):
-            return glossary.PLOTS[self._plot.name]
+        if self._is_title(x):
+            return f"{glossary.PLOTS[self._plot.name]}.\nClick to have this in the plot."
         return next((each.entry.tip for each in self._legend() if each.left <= x <= each.left + each.width), "")
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QRect, Qt
+from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.look.theme import colour, current
 from gui.look.tokens import Palette
 from gui.plots.canvas import Canvas
@@ -21,6 +21,7 @@ class PlotWidget(QWidget):
     Attributes:
         plot: itself in words.
         canvas, header: its two parts.
+        help: how it is read, once that was asked for.
     """
 
     def __init__(self, plot: Declaration, panes: int = 1, with_words: bool = False) -> None:
@@ -33,6 +34,8 @@ class PlotWidget(QWidget):
         self.canvas = Canvas(panes, with_words)
         self._empty = EmptyText(plot.empty_text, self.canvas)
         self._empty.hide()
+        self.help: ReadingHelp | None = None
+        self.header.help_wanted.connect(self.toggle_help)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -59,6 +62,18 @@ class PlotWidget(QWidget):
             self.header.show_readout({})
             self.header.forget_widths()
 
+    def toggle_help(self) -> None:
+        """Say over the data how they are read, or no longer."""
+        if self.help is None:
+            self.help = self._made_help()
+            self.help.setGeometry(self.canvas.rect())
+            self.help.show()
+        else:
+            self.help.setVisible(self.help.isHidden())
+
+    def _made_help(self) -> ReadingHelp:
+        return ReadingHelp(f"{glossary.PLOTS[self.plot.name]}.", self.canvas)
+
     def changeEvent(self, event: QEvent) -> None:
         """Wear the palette that is in force from now on."""
         super().changeEvent(event)
@@ -69,7 +84,44 @@ class PlotWidget(QWidget):
 
     def _on_canvas_resized(self) -> None:
         self._empty.setGeometry(self.canvas.rect())
+        if self.help is not None:
+            self.help.setGeometry(self.canvas.rect())
         self.draw_anew()
+
+
+class ReadingHelp(QWidget):
+    """How a plot is read, in the place of its data until it is clicked.
+
+    Attributes:
+        covers: whether what is below is not to be seen.
+    """
+
+    covers = True
+
+    def __init__(self, text: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._text = text
+        self.setAccessibleName(self._text)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setToolTip("Click to see the data again")
+
+    def mousePressEvent(self, _event: QMouseEvent) -> None:
+        self.hide()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self.covers:
+            painter.fillRect(self.rect(), colour(current().plot))
+        self.paint_help(painter)
+        painter.end()
+
+    def paint_help(self, painter: QPainter) -> None:
+        """The text, in the middle."""
+        painter.setFont(font(tokens.FONT_TEXT))
+        painter.setPen(colour(current().t2))
+        width = min(tokens.HELP_WIDTH, self.width() - 2 * tokens.PANEL_PADDING)  # as is well read
+        place = QRect((self.width() - width) // 2, 0, width, self.height())
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, self._text)
 
 
 class EmptyText(QWidget):

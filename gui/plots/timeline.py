@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QPointF, Qt
 
 from gui.look.theme import current
 from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, WORDS_ROW, Palette
 from gui.plots.layout import Layout, Pane
 from gui.plots.marks import Marks, placed_marks
 from gui.plots.panel import Moment, PlotPanel
+from gui.plots.plot_widget import ReadingHelp
 from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
 from gui.series.declaration import Declaration
@@ -43,7 +44,9 @@ class TimelinePanel(PlotPanel):
         self._bars = LanesItem()
         self._surroundings = LaneSurroundings()
         self.card = BatchCard()
-        self._how_to_read = HowToRead(self.canvas)
+        self._how_to_read = HowToRead(self.canvas)  # also as long as it is empty
+        self._how_to_read.covers = False
+        self._how_to_read.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self._how_to_read.hide()
         self.canvas.add_data(self._bars)
         for item in (self._surroundings, self.card):
@@ -166,6 +169,9 @@ class TimelinePanel(PlotPanel):
         self._how_to_read.setVisible(is_empty)
         for item in (self._surroundings, self.card):
             item.setVisible(not is_empty)
+
+    def _made_help(self) -> ReadingHelp:
+        return HowToRead(self.canvas)
 
     def _pane_edges(self) -> list[tuple[int, int]]:
         top = FLAG_ROW + self._words_top

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QImage, QPainter, QPaintEvent
+from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
@@ -16,6 +16,7 @@ from gui.look.theme import colour, current
 from gui.look.tokens import Palette
 from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import blended, bold, draw_mark, draw_text, draw_text_before, font, image_of, pen, text_width
+from gui.plots.plot_widget import ReadingHelp
 from gui.series.declaration import SWATCHES
 from gui.series.timeline import FIRST_RUNNING, STAGES, Block, LaneGrid, Lanes
 from service.analysis.observed.one_batch import BatchSummary
@@ -212,30 +213,28 @@ MEMBERS: Final = 4
 SENTENCE: Final = (
     "Each request is a bar, each batch a block, coloured by why it was released. In continuous, each ends by itself."
 )
+REUSED: Final = "A row is used again once its request has ended, so it holds several, one after the other."
 
 
-class HowToRead(QWidget):
+class HowToRead(ReadingHelp):
     """How to read the timeline, drawn where it will stand: five requests in two batches, with captions."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.setAccessibleName(SENTENCE)
+        super().__init__(f"{SENTENCE} {REUSED}", parent)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
+    def paint_help(self, painter: QPainter) -> None:
         width = min(tokens.HOW_TO_WIDTH, self.width() // 2)
         left = (self.width() - width) // 2 - tokens.GAP_2
         block = len(BARS) * tokens.HOW_TO_PITCH
         caption = 2 * tokens.HOW_TO_PITCH
-        top = max((self.height() - block - 2 * caption) // 2, tokens.GAP_1)
+        top = max((self.height() - block - 2 * caption - tokens.HOW_TO_LINE) // 2, tokens.GAP_1)
         self._paint_bars(painter, left, top, width)
         self._paint_captions(painter, left, top, width)
         sentence = font(tokens.FONT_TEXT)
         middle = top + block + caption + tokens.HOW_TO_PITCH
-        start = (self.width() - text_width(SENTENCE, sentence)) / 2
-        draw_text(painter, start, middle, SENTENCE, sentence, current().t3)
-        painter.end()
+        for number, text in enumerate((SENTENCE, REUSED)):
+            start = (self.width() - text_width(text, sentence)) / 2
+            draw_text(painter, start, middle + number * tokens.HOW_TO_LINE, text, sentence, current().t3)
 
     def _paint_bars(self, painter: QPainter, left: int, top: int, width: int) -> None:
         palette = current()

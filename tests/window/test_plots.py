@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.control.exporter import Exporter
-from gui.look.tokens import AHEAD_S, DARK, HEIGHT_TIMELINE, LIGHT
+from gui.look.tokens import AHEAD_S, DARK, HEIGHT_TIMELINE, LIGHT, PANEL_PADDING
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.latency import LatencyPanel
@@ -373,6 +373,19 @@ def test_that_empty_plots_say_what_they_will_show_and_have_no_values(make_stack:
     stack.set_empty(False)
     assert not any(text.isVisible() for text in stack.findChildren(EmptyText))
     assert not how_to_read.isVisible()
+
+
+def test_that_a_click_on_a_title_says_in_the_plot_how_it_is_read_until_another_click(
+    stack: PlotStack, qtbot: QtBot
+) -> None:
+    for panel in stack.panels:
+        title = QPoint(PANEL_PADDING + 1, panel.header.height() // 2)
+        qtbot.mouseClick(panel.header, Qt.MouseButton.LeftButton, pos=title)
+        assert panel.help is not None
+        assert panel.help.isVisible()
+        assert panel.help.size() == panel.canvas.size()
+        qtbot.mouseClick(panel.help, Qt.MouseButton.LeftButton)
+        assert panel.help.isHidden()
 
 
 def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtbot: QtBot) -> None:
