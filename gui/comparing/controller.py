@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QThreadPool, Signal
 
 from gui.comparing.setup import NOTHING_PINNED, RunControls
+from gui.comparing.side_by_side import MOST, Recorded
 from gui.comparing.view import SWEEP, CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
-from gui.widgets.dialogs import ask_where_to_save
+from gui.widgets.dialogs import ask_for_files, ask_where_to_save
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.progress import Compared, CompareEvent, Duration, Progress, Refused, SweepTask, Swept
+from service.analysis.compare.run import recorded_run
 from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.statistics import figures
+from service.analysis.recording.format import SUFFIX, RecordingError
+from service.analysis.recording.reader import NotWantedError, open_recording
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
 from service.messages.objectives import Objectives
@@ -31,6 +35,8 @@ from service.messages.workload import TEXT
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."
+RECORDINGS: Final = f"Recordings (*{SUFFIX})"
+LONGEST_READ_MS: Final = 2_000
 FILES: Final = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 
 
@@ -40,6 +46,7 @@ class CompareController(QObject):
     busy_changed = Signal(bool)  # whether a measurement runs; meanwhile the service takes no other load
     failed = Signal(str)  # a sentence with the cause
     written = Signal(str)  # the path of a saved file
+    _read = Signal(object)  # the recordings that were chosen, in a thread
 
     def __init__(self, view: CompareView, session: Session, load: Callable[[], RunLoad]) -> None:
         """`load` returns the load that is chosen in the window."""
@@ -49,12 +56,14 @@ class CompareController(QObject):
         self._history = session.history
         self._load = load
         self._process = CompareProcess(self)
+        self._pool = QThreadPool(self)
         self._pinned: Side | None = None
         self._shown: tuple[Side | None, Side | None, Objectives] | None = None
         self._shown_answer_s = 0
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
         self._complaint = ""
+        self._reads: tuple[Path, ...] = ()
         self._connect_view()
         self._process.event_received.connect(self._on_event)
         self._process.ended.connect(self._on_ended)
@@ -87,8 +96,10 @@ class CompareController(QObject):
         self._view.side_results.follow(time.monotonic())
 
     def finish(self) -> None:
-        """Kill the measuring process: the window closes."""
+        """Kill the measuring process, and read no more: the window closes."""
         self._process.kill()
+        self._reads = ()
+        self._pool.waitForDone(LONGEST_READ_MS)
 
     # What the user wants ---------------------------------------------------------------------------------------------
 
@@ -101,6 +112,10 @@ class CompareController(QObject):
         view.sweep_setup.resume.clicked.connect(self._resume)
         view.sweep_results.apply.clicked.connect(self._apply)
         view.side_setup.controls.run_wanted.connect(self._run_side_by_side)
+        view.side_setup.recordings.clicked.connect(
+            lambda: ask_for_files(view, "Recordings side by side", RECORDINGS, self.show_recordings)
+        )
+        self._read.connect(view.side_results.show_recordings)
         view.side_results.apply.clicked.connect(lambda: self._put_in_force(view.side_results.best))
         view.side_results.report.clicked.connect(lambda: self._save_page(view.side_results.sweep))
         for setup in (view.setup, view.sweep_setup, view.side_setup):
@@ -159,17 +174,39 @@ class CompareController(QObject):
         results.begin(plan)
         self._start(SweepTask(plan=plan), setup.controls)
 
+    def show_recordings(self, paths: Sequence[Path]) -> None:
+        """Show these recordings side by side, once they are read; `failed` says which cannot be."""
+        self._reads = tuple(paths[:MOST])
+        self._pool.start(partial(self._read_recordings, self._reads))
+
+    def _read_recordings(self, paths: tuple[Path, ...]) -> None:
+        recorded = []
+        for path in paths:
+            try:
+                recording = open_recording(path, lambda: self._reads is paths)
+            except NotWantedError:
+                return
+            except RecordingError as error:
+                self.failed.emit(str(error))
+                return
+            run = recorded_run(recording.history)
+            if run is None:
+                self.failed.emit(f"{path} holds no answered request, so there is nothing to show beside others.")
+                return
+            recorded.append(Recorded(path.stem, recording.history, run))
+        self._read.emit(recorded)
+
     def _resume(self) -> None:
         if self._sweep is not None:
             self._start(SweepTask(plan=self._sweep.plan, before=self._sweep), self._view.sweep_setup.controls)
 
     def _start(self, task: ComparePlan | SweepTask, controls: RunControls) -> None:
-        assert self._session.ready is not None
+        assert self._session.at is not None
         if self._history.load is not None and self._history.load.pattern is not None:
             self._session.stop_load()
         self._running = controls
         controls.show_running(True)
-        self._process.start(self._session.ready.url, task)
+        self._process.start(self._session.at, task)
         self.busy_changed.emit(True)
         self._show_what_can_be_done()
 

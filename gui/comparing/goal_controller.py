@@ -172,10 +172,10 @@ class GoalController(QObject):
             self.measuring_wanted.emit(plan)
 
     def _begin_hold(self) -> None:
-        ready = self._session.ready
-        if ready is not None and not self._hold.is_running:
+        at = self._session.at
+        if at is not None and not self._hold.is_running:
             self._last_words, self._held = HANDS_OFF, self._history.objectives
-            self._hold.start(ready.url, HoldTask(objectives=self._held))
+            self._hold.start(at, HoldTask(objectives=self._held))
         self._show_hold()
 
     def _undo(self, change: SettingsChange) -> None:

@@ -33,7 +33,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.number_field import NumberField
 from service.analysis.compare.progress import Progress
-from service.analysis.compare.run import FIGURE_BY_NAME, FigureName
+from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, MeasuredRun
 from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.columns import Floats
@@ -57,6 +57,7 @@ FIGURES: Final[tuple[FigureName, ...]] = (
     "mean_batch",
 )
 NOTHING_YET: Final = "The same arrivals for each of the settings, one after the other; then they stand side by side."
+RECORDED: Final = "Recordings, each from its first request on. Their arrivals and machines need not be the same."
 PADDING: Final = tokens.PANEL_PADDING
 LEAST_STEP_S: Final = 0.01
 
@@ -78,12 +79,13 @@ class SideBySideSetup(QWidget):
         self.duration = NumberField(DURATION, "seconds a run", unit="s")
         self.load = label("", "caption", wrap=True)
         self.controls = RunControls("Run side by side")
+        self.recordings = Button("Open recordings…", "ph.folder-open", tip="Show up to three recordings side by side")
         for number, usual in ((self.rounds, 1), (self.duration, 20)):
             number.set_number(usual)
             number.entered.connect(lambda _: self.changed.emit())
         fields = (field("rounds", self.rounds), field("seconds a run", self.duration))
         numbers = column(*fields, self.load, gap=tokens.GAP_2)
-        self.setLayout(column(self._list, self.add, numbers, self.controls, None, gap=tokens.GAP_4))
+        self.setLayout(column(self._list, self.add, numbers, self.controls, self.recordings, None, gap=tokens.GAP_4))
         self.add.clicked.connect(lambda: self._choose((*self.points, self._present)))
         self._show()
 
@@ -177,29 +179,49 @@ class RunTimeline(TimelinePanel):
         super().set_empty(is_empty)
         self._how_to_read.hide()
 
+    @property
+    def besides(self) -> object:
+        return super().besides, id(self.history)
+
     def show_run(self, run: Run | None, span_s: float, pace_s: float) -> None:
         """Show a run from its first request on, or that there is none yet."""
         if (run is None) != self._is_empty:
             self.set_empty(run is None)
         if run is not None:
-            self._ends_s = min(run.ends_s, self.history.heard_until_s(self.history.now_s()))
+            self.history, self._ends_s = run.history, min(run.ends_s, run.heard_until_s)
             self.follow(_moment(run.began_s, span_s, pace_s), Marks())
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in the history, on whose clock it began and ends; one that goes on ends at infinity."""
+    """A run in a history, on whose clock it began and ends; one that goes on ends at infinity."""
 
+    history: History
     place: int
     began_s: float
     ends_s: float = math.inf
 
+    @property
+    def heard_until_s(self) -> float:
+        return self.history.heard_until_s(self.history.now_s())
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording that stands beside others, as one run."""
+
+    name: str
+    history: History
+    run: MeasuredRun
+
 
 class SideBySideResults(QWidget):
-    """The latest run of each of the settings."""
+    """The latest run of each of the settings, or recordings."""
 
     def __init__(self, history: History) -> None:
         super().__init__()
+        self._history = history
+        self._recorded: tuple[Recorded, ...] = ()
         self._sweep: Sweep | None = None
         self._live: Run | None = None
         self._plan: SweepPlan | None = None
@@ -230,15 +252,22 @@ class SideBySideResults(QWidget):
 
     def show_sweep(self, sweep: Sweep | None) -> None:
         """Show what was measured so far."""
-        self._sweep, self._live = sweep, None
+        self._sweep, self._live, self._recorded = sweep, None, ()
         is_known = sweep is not None and any(point.runs for point in sweep.points)
         self.verdict.setText(sweep.verdict() if sweep is not None and is_known else NOTHING_YET)
+        self._show_figures()
+
+    def show_recordings(self, recorded: Sequence[Recorded]) -> None:
+        """Show these instead, at most `MOST`."""
+        self.show_sweep(None)
+        self._plan, self._recorded = None, tuple(recorded[:MOST])
+        self.verdict.setText(RECORDED)
         self._show_figures()
 
     def show_progress(self, progress: Progress) -> None:
         """The run that is made at present is shown as it goes on."""
         if progress.point is not None and progress.began_s is not None:
-            self._live = Run(progress.point, progress.began_s)
+            self._live = Run(self._history, progress.point, progress.began_s)
 
     def begin(self, plan: SweepPlan) -> None:
         """Nothing of this plan is measured yet."""
@@ -259,9 +288,7 @@ class SideBySideResults(QWidget):
         """Draw what is known by now."""
         if not self.isVisible():
             return
-        runs, plan = self.runs, self._shown_plan
-        names = [] if plan is None else names_of(plan.points)
-        span_s = (1 + AFTER) * (plan.duration_s if plan is not None else 1.0)
+        runs, names, span_s = self.runs, self._names, self._span_s
         for place, panel in enumerate(self.timelines):
             run = next((each for each in runs if each.place == place), None)
             self._rows[place].setVisible(place < len(names))
@@ -281,37 +308,56 @@ class SideBySideResults(QWidget):
             other.point_at(None if since_s is None else since_s + began_s.get(other, 0.0))
 
     def _p95(self, place: int) -> str:
-        value = None if self._sweep is None else self._sweep.points[place].figure("p95_s")
+        measured = self._measured
+        value = FIGURE_BY_NAME["p95_s"].of(measured[place]) if measured else None
         return "" if value is None else f"p95 {format_figure(value, 's')}"
 
     @property
     def runs(self) -> list[Run]:
         """The latest of each, by place."""
-        points = () if self._sweep is None else self._sweep.points
-        latest = [(place, point.runs[-1]) for place, point in enumerate(points) if point.runs]
-        runs = {place: Run(place, each.began_s, each.began_s + each.ran_s) for place, each in latest}
+        latest = [(place, runs[-1]) for place, runs in enumerate(self._measured) if runs]
+        of = [each.history for each in self._recorded] or [self._history] * MOST
+        runs = {place: Run(of[place], place, each.began_s, each.began_s + each.ran_s) for place, each in latest}
         if self._live is not None:
             runs[self._live.place] = self._live
         return [runs[place] for place in sorted(runs)]
 
     @property
+    def _measured(self) -> list[Sequence[MeasuredRun]]:
+        """What is known of each place."""
+        if self._recorded:
+            return [(each.run,) for each in self._recorded]
+        return [] if self._sweep is None else [point.runs for point in self._sweep.points]
+
+    @property
     def _shown_plan(self) -> SweepPlan | None:
         return self._plan if self._sweep is None else self._sweep.plan
 
+    @property
+    def _names(self) -> list[str]:
+        plan = self._shown_plan
+        return [each.name for each in self._recorded] if plan is None else names_of(plan.points)
+
+    @property
+    def _span_s(self) -> float:
+        plan = self._shown_plan
+        lasted_s = [each.run.ran_s for each in self._recorded] if plan is None else [plan.duration_s]
+        return (1 + AFTER) * max(lasted_s, default=1.0)
+
     def _show_figures(self) -> None:
-        sweep = self._sweep
-        self.figures.setVisible(sweep is not None)
-        if sweep is None:
+        measured = self._measured
+        self.figures.setVisible(bool(measured))
+        if not measured:
             return
-        rows = [["", *names_of(sweep.plan.points)]]
+        rows = [["", *self._names]]
         for name in FIGURES:
             figure = FIGURE_BY_NAME[name]
-            values = [point.figure(name) for point in sweep.points]
+            values = [figure.of(runs) for runs in measured]
             if any(value is not None for value in values):
                 rows.append([figure.title, *(format_figure(value, figure.unit) for value in values)])
-        lost = [sum(run.failed + run.refused for run in point.runs) for point in sweep.points]
+        lost = [sum(run.failed + run.refused for run in runs) for runs in measured]
         rows.append(["failed or refused", *map(str, lost)])
-        missing = [""] * (MOST - len(sweep.points))
+        missing = [""] * (MOST - len(measured))
         self.figures.show_rows([[*each, *missing] for each in rows], strong={0})
 
 
@@ -367,8 +413,8 @@ class RunLines(PlotPanel):
         self._drawn = []
         for run in self._runs:
             there = replace(view, start_s=view.start_s + run.began_s, end_s=view.end_s + run.began_s)
-            times, values = self._line(self.history, there)
-            is_known = times <= min(run.ends_s, self.history.heard_until_s(self.history.now_s()))
+            times, values = self._line(run.history, there)
+            is_known = times <= min(run.ends_s, run.heard_until_s)
             self._drawn.append((run.place, (times[is_known] - run.began_s, values[is_known])))
         peaks = [float(np.nanmax(ys)) for _, (_, ys) in self._drawn if len(ys) and not np.isnan(ys).all()]
         return (max(peaks, default=0.0),)

@@ -35,6 +35,15 @@ def ask_for_file(parent: QWidget, title: str, filters: str, use: Callable[[Path]
     dialog.open()
 
 
+def ask_for_files(parent: QWidget, title: str, filters: str, use: Callable[[list[Path]], None]) -> None:
+    """Let the user choose files that exist; call `use` with their paths."""
+    dialog = QFileDialog(parent, title, "", filters)
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+    dialog.filesSelected.connect(lambda paths: use([Path(path) for path in paths]))
+    dialog.open()
+
+
 def ask_for_line(parent: QWidget, title: str, question: str, use: Callable[[str], None]) -> None:
     """Let the user write a line; call `use` with it unless it is empty."""
     dialog = QInputDialog(parent)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.comparing.side_by_side import NOTHING_YET
+from gui.comparing.side_by_side import NOTHING_YET, RECORDED
 from gui.comparing.view import SIDE_BY_SIDE, CompareView
 from gui.panels.views import COMPARE
 from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.run import recorded_run
 from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.compare.sweep import Sweep
+from service.analysis.lesson.file import shipped
+from service.analysis.recording.reader import open_recording
 from service.messages.load import Poisson, RunLoad
 from service.messages.settings import FORMATIONS, Settings
 from tests.window.seen import settings_in_force
+
+RECORDINGS = sorted(next(iter(shipped().values())).parent.glob("*.bsr"))[:2]
 
 
 def side_by_side(batchscope: Batchscope) -> CompareView:
@@ -89,6 +96,38 @@ def test_that_each_gets_the_same_arrivals_and_is_shown_from_its_first_request_on
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: settings_in_force(running) == results.best)
     assert running.errors == []
+
+
+def test_that_recordings_stand_side_by_side_each_from_its_first_request_on(
+    qtbot: QtBot, batchscope: Batchscope
+) -> None:
+    results, compare = side_by_side(batchscope).side_results, batchscope.composition.compare
+    compare.show_recordings([*RECORDINGS, RECORDINGS[0]])
+    qtbot.waitUntil(lambda: len(results.runs) == 3)
+    assert results.verdict.text() == RECORDED
+    head, *rows = results.figures.texts()
+    assert head == ["", *(path.stem for path in (*RECORDINGS, RECORDINGS[0]))]
+    assert all(row[1] == row[3] for row in rows), "the same recording twice"
+    recordings = [open_recording(path) for path in RECORDINGS]
+    answered = [len(each.history.requests.samples) for each in recordings]
+    assert [len(run.latencies_s) for each in recordings if (run := recorded_run(each.history))] == answered
+    qtbot.waitUntil(lambda: all(each.layout_ is not None for each in results.timelines))
+    for timeline, run in zip(results.timelines, results.runs, strict=True):
+        assert timeline.layout_ is not None
+        view = timeline.layout_.view
+        column_s = (view.end_s - view.start_s) / view.columns
+        assert abs(view.start_s - run.began_s) <= column_s
+        assert timeline.history is run.history
+    assert not results.apply.isEnabled()
+
+
+def test_that_a_recording_that_cannot_be_read_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.bsr"
+    broken.write_bytes(b"no recording")
+    side_by_side(batchscope)
+    with qtbot.waitSignal(batchscope.composition.compare.failed) as failed:
+        batchscope.composition.compare.show_recordings([RECORDINGS[0], broken])
+    assert str(broken) in failed.args[0]
 
 
 def test_that_two_settings_leave_nothing_of_three(running: Batchscope) -> None:

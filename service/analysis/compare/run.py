@@ -9,8 +9,12 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from service.analysis.observed.batches import mean_size
 from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
 from service.analysis.observed.register import ENTRIES, Entry
+from service.analysis.observed.requests import STATE_CODES
+from service.analysis.observed.statistics import RanBatches
 from service.messages.load import spoiling_lag_ms
 
 FigureName: TypeAlias = Literal[
@@ -70,6 +74,34 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sent(self) -> int:
         return len(self.latencies_s) + self.refused + self.failed
+
+
+def recorded_run(history: History) -> MeasuredRun | None:
+    """All that a history holds as one run, from its first request to its last answer; ``None`` without an answer.
+
+    Its seed is not known, and stands at 0. Nothing is counted as good.
+    """
+    samples, table = history.requests.samples, history.batches.columns
+    in_order = np.argsort(samples["finished"] - samples["latency"])
+    begun_s, _ = history.requests.spans()
+    if not len(samples) or not np.isfinite(begun_s).any():
+        return None
+    began_s = float(begun_s[np.isfinite(begun_s)].min())
+    _, ends = history.requests.ends()
+    counts = {name: int((ends == STATE_CODES[name]).sum()) for name in ("refused", "failed")}
+    batches = RanBatches.of_history(history, np.isfinite(table["finished"]))
+    ttfts_s, tpots_s = (samples[name][np.isfinite(samples[name])] for name in ("ttft", "tpot"))
+    return MeasuredRun(
+        seed=0,
+        began_s=began_s,
+        ran_s=float(samples["finished"].max()) - began_s,
+        latencies_s=tuple(samples["latency"][in_order].tolist()),
+        ttfts_s=tuple(ttfts_s.tolist()),
+        tpots_s=tuple(tpots_s.tolist()),
+        tokens=int(history.requests.columns["tokens"].clip(min=0).sum()),
+        mean_batch=mean_size(batches.size, batches.run_s, batches.is_open),
+        **counts,
+    )
 
 
 @dataclass(frozen=True)
