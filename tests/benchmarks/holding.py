@@ -1,7 +1,7 @@
 """Hold beside fixed settings, in the simulator: 12 loads, 3 objectives, and as many seeds as one has time for.
 
 python -m tests.benchmarks.holding [--seeds N] [--only ramp steps …] [--seconds S] [--by-objective]
-    [--calm-s S] [--urgent-s S] [--no-clairvoyant]
+    [--calm-s S] [--urgent-s S] [--no-clairvoyant] [--real]
 
 A service begins with the usual settings, and Hold moves them. Beside it stand, under the same arrivals: the best of 20
 fixed settings, chosen with hindsight for each load, objective and seed; a random search, which tries another of the 20
@@ -12,13 +12,20 @@ followed, so that a better one may exist).
 A line a load: requests a second that met the objectives, over those of the best fixed setting, and the share of windows
 of ten seconds in which as many did as had to. The engine's prices that Hold believes in are wrong by some percent, as
 fitted ones are. It ends with 0 if the aims hold.
+
+With `--real`, six of these cells on the real service instead: `python -m service hold` beside the fixed setting that
+the simulator finds best for the cell, one after the other under the same arrivals.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
+import os
+import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -27,14 +34,30 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import asdict
 
 from service.analysis.goal.hold import CALM_S, TRIED_S, URGENT_S, Hold
+from service.analysis.observed.columns import Bools, Floats
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival
+from service.commands.remote import RemoteService, ServiceWatch
 from service.load.arrivals import RatedArrivals
-from service.messages.load import GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
-from service.messages.objectives import NO_OBJECTIVES, Objectives
+from service.load.run import run_load
+from service.messages.load import (
+    USUAL_PROMPTS,
+    ClosedLoop,
+    GammaArrivals,
+    OnOff,
+    Pattern,
+    Poisson,
+    Ramp,
+    RunLoad,
+    Steps,
+)
+from service.messages.objectives import NO_OBJECTIVES, TIMES, Objectives
+from service.messages.pipes import our_python, python_path
 from service.messages.settings import Settings
+from tests.benchmarks.measure import batchscope
 from tests.simulated_service import Answered, SimulatedService, hold_through
 from tests.unit.goal_cases import Case
 
@@ -94,6 +117,14 @@ TRACES: Final[Mapping[str, Trace]] = {
 3 s, as the timestamps there do. Nothing of those traces is in them."""
 
 
+CELLS: Final = (
+    *((name, OBJECTIVES[0]) for name in ("steady 8/s", "ramp", "steps", "on/off")),
+    ("clustered", OBJECTIVES[1]),
+    ("closed", OBJECTIVES[2]),
+)
+ENVIRONMENT: Final = os.environ | {"PYTHONPATH": python_path()}
+
+
 class Result(NamedTuple):
     """What became of the requests."""
 
@@ -103,7 +134,12 @@ class Result(NamedTuple):
     @classmethod
     def of(cls, requests: Sequence[Answered], objectives: Objectives, seconds: float) -> Result:
         good = np.array([each.is_good(objectives) for each in requests])
-        window = np.array([each.intended_s // WINDOW_S for each in requests])
+        return cls.of_good(np.array([each.intended_s for each in requests]), good, objectives, seconds)
+
+    @classmethod
+    def of_good(cls, intended_s: Floats, good: Bools, objectives: Objectives, seconds: float) -> Result:
+        """Of requests that were to be sent at these times, and which of them were good."""
+        window = intended_s // WINDOW_S
         kept = [good[window == each].mean() >= objectives.share for each in np.unique(window)]
         return cls(float(good.sum()) / seconds, float(np.mean(kept)))
 
@@ -229,6 +265,46 @@ def _mean(results: Sequence[Result]) -> Result:
     return Result(fmean(each.goodput_per_s for each in results), fmean(each.kept for each in results))
 
 
+async def on_the_real_service(seconds: float, cost: CostModel) -> None:
+    """A line for each of `CELLS`."""
+    print(f"{'load':16}{'objective':28}{'goodput':>9}{'Hold':>7}{'kept':>7}{'by best':>9}{'moves':>7}   best fixed")
+    with batchscope() as ready:
+        await _held_for_real(ready.url, seconds, cost)
+
+
+async def _held_for_real(url: str, seconds: float, cost: CostModel) -> None:
+    async with RemoteService(url) as remote, ServiceWatch(remote) as watch:
+        for name, objectives in CELLS:
+            bench = Bench(TRACES[name], objectives, 1, seconds, cost, Hold(objectives))
+            _, best = bench.fixed()
+            await watch.until_idle()
+            await remote.change(asdict(best))
+            fixed = await _asked(url, bench)
+            await watch.until_idle()
+            await remote.change(asdict(START))
+            wanted = [f"{time}={s}" for time, field in TIMES.items() if (s := getattr(objectives, field))]
+            command = our_python("service", "hold", "--url", url, "--objective", *wanted)
+            holding = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=ENVIRONMENT)
+            held = await _asked(url, bench)
+            holding.send_signal(signal.SIGINT)
+            said, _ = await holding.communicate()
+            moves = int(said.decode().splitlines()[-1].split()[0])
+            ratio = held.goodput_per_s / fixed.goodput_per_s
+            figures = f"{fixed.goodput_per_s:>9.2f}{ratio:>7.2f}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}"
+            settings = f"{best.formation} {best.max_batch_size}/{best.max_queued_requests}"
+            print(f"{name:16}{objectives.words:28}{figures}   {settings}", flush=True)
+
+
+async def _asked(url: str, bench: Bench) -> Result:
+    """What becomes of the load's requests on the service there."""
+    pattern = ClosedLoop(users=bench.trace.users) if bench.trace.users else bench.trace.pattern
+    load = RunLoad(pattern=pattern, prompts=USUAL_PROMPTS, max_tokens=TOKENS, prompt_words=PROMPT_TOKENS, seed=1)
+    report = await run_load(url, load, bench.seconds, objectives=bench.objectives)
+    intended_s = np.array([each.intended_s for each in report.requests])
+    good = np.array([each.has_met(bench.objectives) for each in report.requests])
+    return Result.of_good(intended_s, good, bench.objectives, bench.seconds)
+
+
 def judge(rows: Sequence[Row]) -> bool:
     """Print what the aims say; whether they hold."""
     holds = True
@@ -255,8 +331,12 @@ def main() -> int:
     )
     parser.add_argument("--calm-s", type=float, default=CALM_S, help=f"between two moves of Hold ({CALM_S:g})")
     parser.add_argument("--urgent-s", type=float, default=URGENT_S, help=f"the same in need ({URGENT_S:g})")
+    parser.add_argument("--real", action="store_true", help="six cells on the real service")
     options = parser.parse_args()
     cost = Case().predictor.cost
+    if options.real:
+        asyncio.run(on_the_real_service(options.seconds, cost))
+        return 0
     print(HEAD, flush=True)
     rows = []
     for name in options.only:

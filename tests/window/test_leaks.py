@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
+from collections.abc import Callable
 
+import psutil
 import pytest
 import shiboken6
 from PySide6.QtCore import QEvent, QObject
@@ -14,8 +17,13 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
+from service.messages.load import Poisson
 from tests.window.children import scripted
 from tests.window.conftest import start_service
+
+HOUR_S = 3600.0
+RATE_PER_S = 50.0
+MOST_GROWTH_BYTES = 10_000_000
 
 
 def use_and_close(qtbot: QtBot, qapp: QApplication) -> None:
@@ -56,3 +64,24 @@ def test_that_windows_leave_no_objects_files_or_threads(qtbot: QtBot, qapp: QApp
     assert objects <= after_first[0]
     assert files <= after_first[1]
     assert threads <= after_first[2]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * HOUR_S)
+@pytest.mark.promise("T22")
+def test_that_an_hour_under_load_leaves_the_window_as_large_as_after_half_of_it(
+    qtbot: QtBot, running: Batchscope, record_property: Callable[[str, object], None]
+) -> None:
+    running.window.load.set_load(Poisson(rate_per_s=RATE_PER_S), 4)
+    running.window.load.toggle()
+    own, begun_s = psutil.Process(), time.monotonic()
+    held_bytes = []
+    for share in (0.5, 1.0):
+        qtbot.waitUntil(lambda s=share: time.monotonic() - begun_s > s * HOUR_S, timeout=round(HOUR_S * 1e3))
+        held_bytes.append(own.memory_info().rss)
+    asked, grown_bytes = running.composition.session.requests_seen, held_bytes[1] - held_bytes[0]
+    shown = f"a window for {HOUR_S / 60:.0f} minutes: {asked:,} requests"
+    record_property("T22", f"{shown}, {grown_bytes / 1e6:+.1f} MB in half of them")
+    assert asked > 0.9 * RATE_PER_S * HOUR_S
+    assert running.errors == []
+    assert grown_bytes <= MOST_GROWTH_BYTES

@@ -16,9 +16,11 @@ from gui.control.arguments import Arguments
 from gui.panels.finder import Finder
 from gui.panels.lesson import Answer, LessonPanel, RevealAxis
 from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import ServiceStart
 from gui.widgets.number_field import NumberField
 from service.analysis.lesson.file import shipped
 from service.messages.load import ClosedLoop, Poisson
+from service.messages.options import SMALL_MODEL
 from service.messages.settings import Settings
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
@@ -357,7 +359,7 @@ def test_that_a_comparison_ends_it(taught: Batchscope) -> None:
 def test_that_each_lesson_can_be_taken_on_the_real_service(
     qtbot: QtBot, make_batchscope: MakeBatchscope, title: str
 ) -> None:
-    batchscope = make_batchscope(arguments=Arguments(model="stub?step_ms=40&row_ms=2"))
+    batchscope = make_batchscope(ServiceStart(), Arguments(theme="dark", model=SMALL_MODEL))
     start_service(qtbot, batchscope)
     batchscope.composition.open(shipped()[title])
     panel = batchscope.composition.lessons.panel
