@@ -52,6 +52,7 @@ class Batchscope(QObject):
         self._service_start = service_start or ServiceStart(port=arguments.port, extra=arguments.service)
         self._preferences_file = preferences_file
         self._file = arguments.file
+        self._attaches = arguments.attachment is not None and arguments.demo_s is None  # a demo does so itself
         self.errors: list[str] = []
         self.window_after_s: float | None = None
         self.is_complete = False
@@ -95,6 +96,8 @@ class Batchscope(QObject):
         self.composition.complained.connect(self._on_complained)
         self.composition.came_to_rest.connect(self._on_came_to_rest)
         self._layout.addWidget(self.composition.plots)
+        if self._attaches:
+            self.composition.start_service()
         if self._file is not None:
             self.composition.open(self._file)
         self.composition.frame_clock.start()

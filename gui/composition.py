@@ -139,6 +139,7 @@ class Composition(QObject):
         self.goal.goal_wanted.connect(self._set_objectives)
         self.goal.held.connect(self.presenter.show_held)
         self._window.verdict.hold_unwanted.connect(self.goal.let_go)
+        self._window.verdict.try_wanted.connect(self.session.try_now)
         self.goal.moved.connect(self._window.batching.show_moved)
         self.goal.described.connect(partial(self._window.views.describe, GOAL))
 
@@ -218,8 +219,8 @@ class Composition(QObject):
 
     def start_service(self) -> None:
         self.recordings.leave()
-        options = replace(self._service_start, options=self._choices.service_options)
-        self.session.start(options, self._choices.usual_stages_s)
+        start = self._choices.attachment or replace(self._service_start, options=self._choices.service_options)
+        self.session.start(start, self._choices.usual_stages_s)
 
     def _show_unit(self) -> None:
         """Count in the unit of the chosen workload until a service reports its own."""

@@ -65,6 +65,7 @@ class MainWindow(QWidget):
         self._has_drawer = False
         self._was_shown = False
         self._holder = ""  # of the service, which no other load is to disturb
+        self._is_lost = False
         self._instead: QWidget | None = None  # of prompts and requests
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: SMALL_WIDTHS}
         self.toolbar = Toolbar()
@@ -116,16 +117,21 @@ class MainWindow(QWidget):
     def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
         """Show the state and the next step, and enable what may be clicked, in every panel."""
         self._life_cycle = state, has_data
-        actions = enabled(state, has_data, self.is_reserved)
+        actions = enabled(state, has_data, self.is_reserved or self._is_lost)
         self.toolbar.show_state(state, actions)
         self.prompts.set_can_fire(actions.can_fire)
-        waits_for = self._holder or "the service"
+        waits_for = self._holder or ("the connection" if self._is_lost else "the service")
         self.notice.ready.set_can_run(actions.can_run_load)
         self.toolbar.show_me_action.setEnabled(actions.can_run_load)
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
         self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
         self.batching.redeployment.setEnabled(state is not LifeCycle.STARTING)
+
+    def set_attaching(self, is_attaching: bool) -> None:
+        """Offer to attach to a service that runs already, or to start one."""
+        self.toolbar.set_attaching(is_attaching)
+        self.notice.set_attaching(is_attaching)
 
     def set_generates(self, generates: bool) -> None:
         """Show prompts that are continued token by token, or else inputs of a function."""
@@ -144,6 +150,13 @@ class MainWindow(QWidget):
         """Disable what would disturb the one that has the service to itself, or enable it again."""
         self._holder = holder
         self.show_life_cycle(*self._life_cycle)
+
+    def set_lost(self, is_lost: bool) -> None:
+        """Disable what nobody would hear while a service cannot be reached, or enable it again."""
+        if is_lost != self._is_lost:
+            self._is_lost = is_lost
+            self.toolbar.set_detail("")
+            self.show_life_cycle(*self._life_cycle)
 
     @property
     def is_reserved(self) -> bool:

@@ -19,6 +19,7 @@ class Command(NamedTuple):
 SERVE: Final = "serve"
 COMMANDS: Final = {
     SERVE: Command("service.commands.serve", "run the service, as without any word"),
+    "attach": Command("service.commands.attach", "report what a running service says of itself"),
     "load": Command("service.commands.load", "send load to a completion server and report latency and throughput"),
     "compare": Command("service.commands.compare", "compare two settings of a running service, over several rounds"),
     "sweep": Command("service.commands.sweep", "measure many settings of a running service, and name the best"),

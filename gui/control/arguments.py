@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from service.__main__ import overview
-from service.messages.options import ServiceOptions
+from service.messages.options import Attachment, ServiceOptions, address_of, read_token
 from service.messages.workload import TEXT
 
+OF_A_START: Final = ("workload", "model", "device", "dtype", "port", "replicas", "address")
 ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 
 
@@ -21,6 +22,7 @@ class Arguments:
 
     Attributes:
         model, device, dtype, theme: override the preferences; ``None`` keeps them.
+        attachment: a running service to look at, instead of one that is started.
         service: further options, handed to the service as they are.
         file: a recording or a lesson to open.
         demo_s: seconds of load in a demo that runs, reports and ends by itself.
@@ -30,6 +32,7 @@ class Arguments:
     device: str | None = None
     dtype: str | None = None
     theme: ThemePreference | None = None
+    attachment: Attachment | None = None
     port: int | None = None
     service: tuple[str, ...] = ()
     file: Path | None = None
@@ -47,10 +50,17 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     if given.demo_s is not None and given.file is not None:
         parser.error("a --demo runs the service; it opens no file.")
     fields = vars(given)
+    url, token_file = fields.pop("url"), fields.pop("token_file")
+    if url is None and token_file is not None:
+        parser.error("--token-file is of a running service: name it with --url.")
+    of_a_start = [name for name in OF_A_START if fields[name] is not None]
+    if url is not None and of_a_start:
+        parser.error(f"--url attaches to a running service, which has a {of_a_start[0]} already.")
     model = _served(fields.pop("workload"), fields.pop("model"))
     further = {f"--{name}": fields.pop(name) for name in ("replicas", "address")}
     service = tuple(f"{name}={value}" for name, value in further.items() if value is not None)
-    return Arguments(model=model, service=service, **fields)
+    attachment = None if url is None else Attachment(url, token_file or "")
+    return Arguments(model=model, service=service, attachment=attachment, **fields)
 
 
 def mistyped(word: str) -> bool:
@@ -86,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="open a recording (.bsr), without a service, or a lesson (.md)",
     )
+    add("--url", type=_url, metavar="URL", help="attach to this running service, such as http://127.0.0.1:8000")
+    add("--token-file", type=_token_file, metavar="FILE", help="holds the bearer token of the service at --url")
     add("--workload", metavar="NAME", help="text, adder, house-price, or your own as package.module:Class")
     add(
         "--model",
@@ -102,6 +114,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=Path, metavar="FILE.json", help="where the demo writes what it measured")
     add("--screenshot", type=Path, metavar="FILE.png", help="where the demo puts its picture of the window")
     return parser
+
+
+def _url(text: str) -> str:
+    url = address_of(text)
+    if url is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:8000")
+    return url
+
+
+def _token_file(path: str) -> str:
+    try:
+        read_token(path)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"the token cannot be read from {path}: {error}") from error
+    return str(Path(path).absolute())
 
 
 def _port(text: str) -> int:

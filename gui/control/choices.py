@@ -14,11 +14,21 @@ from gui.control.preferences import Preferences
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from service.messages.load import RunLoad
-from service.messages.options import AUTO_MODEL, LARGE_MODEL, SMALL_MODEL, STUB_MODEL, ServiceOptions
+from service.messages.options import (
+    AUTO_MODEL,
+    LARGE_MODEL,
+    SMALL_MODEL,
+    STUB_MODEL,
+    Attachment,
+    ServiceOptions,
+    address_of,
+)
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.catalog import BUILT_IN, is_function
 
 MOST_STARTS: Final = 20
+MOST_ADDRESSES: Final = 5
+ATTACHES: Final = "Shows what it does: batches, queue and latency of all its clients."
 MODELS: Final = (AUTO_MODEL, SMALL_MODEL, LARGE_MODEL, STUB_MODEL)
 LARGE_MODEL_NAME: Final = PurePath(LARGE_MODEL).name
 SIZES: Final = {
@@ -43,7 +53,7 @@ class Choices(QObject):
     """Restores the window's controls, and keeps the choices that no panel holds.
 
     Attributes:
-        model: a text generator, or another workload's name in its place.
+        model: a text generator, or in its place another workload's name, or the address of a running service.
         window_s: seconds that the plots show.
         stages_s: how long the stages of the last starts took, by what was started and by the stages' names.
         measure: which time of the requests the plots of latency show.
@@ -54,6 +64,10 @@ class Choices(QObject):
         self._window = window
         self._theme = theme
         self.model = arguments.model or preferences.model
+        self._token_files = dict(preferences.token_files)
+        if arguments.attachment is not None:
+            self.model = arguments.attachment.url
+            self._token_files[self.model] = arguments.attachment.token_file
         self.device = arguments.device or preferences.device
         self.dtype = arguments.dtype or preferences.dtype
         self.deterministic = preferences.deterministic
@@ -63,10 +77,13 @@ class Choices(QObject):
         self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
         toolbar = self._window.toolbar
         toolbar.set_models(MODELS, FUNCTIONS, self.model)
+        self._offer_addresses()
+        window.set_attaching(self.attachment is not None)
         toolbar.set_device(self.device, self.dtype)
         toolbar.deterministic_action.setChecked(self.deterministic)
         toolbar.set_window_s(self.window_s)
         toolbar.model_chosen.connect(self._on_model_chosen)
+        toolbar.token_file_chosen.connect(self._on_token_file_chosen)
         toolbar.device_chosen.connect(partial(setattr, self, "device"))
         toolbar.dtype_chosen.connect(partial(setattr, self, "dtype"))
         toolbar.deterministic_action.toggled.connect(partial(setattr, self, "deterministic"))
@@ -82,6 +99,12 @@ class Choices(QObject):
         self._show_workload()
         window.prompts.set_copies(preferences.copies)
         window.restore_layout(preferences.layout)
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """The running service to look at; ``None`` where one is to be started."""
+        url = address_of(self.model)
+        return None if url is None else Attachment(url, self._token_files.get(url, ""))
 
     @property
     def service_options(self) -> ServiceOptions:
@@ -107,12 +130,14 @@ class Choices(QObject):
     @property
     def unit(self) -> str | None:
         """The unit that the chosen workload counts, in the plural; ``None`` where only the service knows it."""
-        about = ABOUT.get(workload_of(self.model))
+        about = ABOUT.get(workload_of(self.model)) if self.attachment is None else None
         return about.unit if about is not None else None
 
     @property
     def invitation(self) -> tuple[str, str]:
         """Two sentences for the empty window: where everything runs, and what Start does."""
+        if self.attachment is not None:
+            return f"It runs at {self.attachment.url}, and goes on when the window closes.", ATTACHES
         size = SIZES.get(self.model)
         once = f" The first start fetches the model ({size})." if size else ""
         name = "a model" if self.model == AUTO_MODEL else PurePath(self.model).name or self.model
@@ -132,6 +157,7 @@ class Choices(QObject):
             measure=self.measure,
             stages_s=self.stages_s,
             model=self.model,
+            token_files=dict(list(self._token_files.items())[-MOST_ADDRESSES:]),
             device=self.device,
             dtype=self.dtype,
             deterministic=self.deterministic,
@@ -152,7 +178,13 @@ class Choices(QObject):
         return self.stages_s.get(self._started, {})
 
     def note_start(self, stages_s: dict[str, float]) -> None:
-        """Remember how long the stages of a start took."""
+        """Remember how long the stages of a start took, or which service was attached to."""
+        at = self.attachment
+        if at is not None:
+            self._token_files.pop(at.url, None)
+            self._token_files[at.url] = at.token_file
+            self._offer_addresses()
+            return
         self.stages_s.pop(self._started, None)
         self.stages_s[self._started] = stages_s
         while len(self.stages_s) > MOST_STARTS:
@@ -177,8 +209,18 @@ class Choices(QObject):
 
     def _on_model_chosen(self, model: str) -> None:
         was, self.model = workload_of(self.model), model
+        self._window.set_attaching(self.attachment is not None)
         if workload_of(model) != was:
             self._lines[was] = self._window.prompts.prompts
             self._show_workload()
         if self._window.notice.empty.isVisible():
             self._window.notice.show_empty(*self.invitation)
+
+    def _offer_addresses(self) -> None:
+        """Offer the services that were looked at last, the latest first."""
+        self._window.toolbar.offer_addresses(tuple(reversed(self._token_files))[:MOST_ADDRESSES])
+
+    def _on_token_file_chosen(self, path: str) -> None:
+        at = self.attachment
+        if at is not None:
+            self._token_files[at.url] = path

@@ -32,6 +32,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
         stages_s: see `Choices`.
         measure: which time of the requests the plots of latency show, one of `MEASURES`.
         usual_numbers: see `LoadPanel`.
+        token_files: of the running services that were looked at, the latest last, by their addresses; empty for none.
     """
 
     theme: ThemePreference = "system"
@@ -40,6 +41,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     stages_s: dict[str, dict[str, float]] = {}
     measure: str = MEASURES[0]
     model: str = ServiceOptions().model
+    token_files: dict[str, str] = {}
     device: str = "auto"
     dtype: str = "auto"
     deterministic: bool = False

@@ -34,7 +34,7 @@ from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers, without_present
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import GraphUse
-from service.messages.text import clock_text
+from service.messages.text import clock_text, format_time
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
@@ -46,6 +46,7 @@ READY: Final = Verdict("unloaded", "Ready", second=": no request but the start's
 UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
+LONGEST_HOST: Final = 24  # characters of a sentence
 PROCESSOR: Final = REGISTER["processor_share"]
 REPLAYED: Final = "replayed"
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
@@ -262,13 +263,17 @@ class Presenter(QObject):
 
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session
+        lost_for_s = session.lost_for_s
+        self._window.set_lost(lost_for_s is not None)
         if session.state is LifeCycle.STARTING:
             toolbar.set_detail(f"{session.state_age_s:.0f} s")
+        elif lost_for_s is not None:
+            toolbar.show_reconnecting(lost_for_s)
         if self._had_data is self._history.is_empty:  # the first data make more possible
             self._had_data = not self._had_data
             self._window.show_life_cycle(session.state, self._had_data)
         running = session.state is LifeCycle.RUNNING
-        toolbar.set_uptime_s(session.state_age_s if running else None)
+        toolbar.set_uptime_s(session.state_age_s if running and not session.is_attached else None)
         if self._frozen_at is not None:
             toolbar.set_frozen(True, self._frozen_at, session.requests_seen - self._finished_at_freeze)
 
@@ -296,16 +301,22 @@ class Presenter(QObject):
 
 
 def verdict_at_rest(session: Session) -> Verdict | None:
-    """What is said while no service runs; ``None`` where the history says it."""
+    """What is said while no service runs or can be reached; ``None`` where the history says it."""
+    if session.at is not None and session.lost_for_s is not None:
+        lost_for, host = format_time(session.lost_for_s), session.at.url.partition("://")[2][:LONGEST_HOST]
+        missed = ". What is missed is named"
+        return Verdict("silent", f"No word from {host} for ", lost_for, "; trying again", missed, is_lost=True)
     match session.state:
         case LifeCycle.NOT_STARTED if session.history.is_empty:
             return NOTHING_YET
         case LifeCycle.STARTING:
-            return Verdict("unloaded", "Starting the service: ", f"{session.state_age_s:.0f} s", " so far")
+            doing = "Attaching to" if session.is_attached else "Starting"
+            return Verdict("unloaded", f"{doing} the service: ", f"{session.state_age_s:.0f} s", " so far")
         case LifeCycle.STOPPING:
-            return Verdict("unloaded", "Stopping the service")
+            return Verdict("unloaded", "Leaving the service" if session.is_attached else "Stopping the service")
         case LifeCycle.FAILED if session.history.outages.failed_since_s is None:
-            return Verdict("failed", "The service did not start")
+            doing = "is not reached" if session.is_attached else "did not start"
+            return Verdict("failed", f"The service {doing}")
     return None
 
 

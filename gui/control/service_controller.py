@@ -142,9 +142,13 @@ class ServiceController(QObject):
         ready, toolbar = self._session.ready, self._window.toolbar
         assert ready is not None
         self._show_used()
-        toolbar.set_url(ready.url)
-        if ready.workload.generates and self._choices.model == AUTO_MODEL:
-            toolbar.show_model_in_force(ready.model, ready.why_model)
+        at = self._choices.attachment
+        if at is not None:
+            toolbar.show_model_in_force(at.url, f"It serves {ready.model}.")
+        else:
+            toolbar.set_url(ready.url)
+            if ready.workload.generates and self._choices.model == AUTO_MODEL:
+                toolbar.show_model_in_force(ready.model, ready.why_model)
         toolbar.show_device_in_force(ready.device, ready.dtype, ready.why_processor)
         self._choices.note_workload(ready.workload)
         self._choices.note_start(self._session.progress.durations_s)

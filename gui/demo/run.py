@@ -1,6 +1,7 @@
 """The script of a demo: start, load, move a slider half-way, take a picture, stop, report.
 
-The script acts as a user does: with the load panel's button, the slider's keys, and the same processes.
+The script acts as a user does: with the load panel's button, the slider's keys, and the same processes. The settings of
+a service that ran before are left alone.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Demo(QObject):
         self._is_draining = False
         self._is_over = False
         self._limit = self._timer(self._on_limit)
+        self._moves = arguments.attachment is None
         self._half_way = self._timer(lambda: self._move_slider(DOUBLE))
         self._end = self._timer(self._end_load)
         self._limit.start(LONGEST_START_MS)
@@ -89,6 +91,8 @@ class Demo(QObject):
             self._app.window.load.toggle()
 
     def _move_slider(self, key: Qt.Key) -> None:
+        if not self._moves:
+            return
         setting = self._app.window.batching.control(SLIDER)
         assert isinstance(setting, Setting)
         assert setting.slider is not None

@@ -56,6 +56,12 @@ class Notice(QFrame):
         self.empty.show_texts(lead, first_step)
         self._turn_to(self.empty)
 
+    def set_attaching(self, is_attaching: bool) -> None:
+        """Speak of a service that runs already, or of one that is started."""
+        self.empty.set_attaching(is_attaching)
+        self.starting.set_attaching(is_attaching)
+        self.failed.set_attaching(is_attaching)
+
     def show_starting(self, lines: Sequence[StageLine], lead: str = "") -> None:
         self.starting.show_stages(lines, lead)
         self._turn_to(self.starting)
@@ -95,18 +101,27 @@ class _EmptyPage(QWidget):
         self.start = Button("Start", "ph.play-fill", "primary", hint=shortcuts.STEP.hint)
         self.start.setFixedHeight(tokens.HEIGHT_PRIMARY)
         self.start.setMinimumWidth(tokens.WIDTH_PRIMARY)
-        self.start.setToolTip(shortcuts.STEP.tip("Start the service"))
+        self._heading = label("", "heading")
+        self._titles = [label(title, "title") for title, _text in STEPS]
         self._texts = [label(text, "text", wrap=True) for _title, text in STEPS]
         self._lay_out()
+        self.set_attaching(False)
+
+    def set_attaching(self, is_attaching: bool) -> None:
+        what = "Attach to" if is_attaching else "Start"
+        self._heading.setText(f"{what} the service, then put it under load")
+        for each in (self.start, self._titles[0]):
+            each.setText("Attach" if is_attaching else "Start")
+        self.start.setToolTip(shortcuts.STEP.tip(f"{what} the service"))
 
     def show_texts(self, lead: str, first_step: str) -> None:
         self._lead.setText(lead)
         self._texts[0].setText(first_step)
 
     def _lay_out(self) -> None:
-        heading = column(label("Start the service, then put it under load", "heading"), self._lead, gap=tokens.GAP_1)
+        heading = column(self._heading, self._lead, gap=tokens.GAP_1)
         steps = row(gap=tokens.GAP_4)
-        for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True), start=1):
+        for number, (title, text) in enumerate(zip(self._titles, self._texts, strict=True), start=1):
             steps.addLayout(_step(number, title, text), 1)
         top = row(heading, self.start, gap=tokens.GAP_4, stretch=heading)
         self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=PAGE_MARGINS))
@@ -127,9 +142,14 @@ class _StartingPage(QWidget):
         words = QWidget()
         words.setFixedWidth(tokens.WIDTH_NOTICE_WORDS)
         buttons = column(row(self.cancel, self.show_log, None), row(self.show_me, None))
-        heading = label("Starting the service", "heading")
-        words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
+        self._heading = label("", "heading")
+        words.setLayout(column(self._heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
         self.setLayout(row(words, self._stages, gap=tokens.GAP_NOTICE, margins=PAGE_MARGINS, stretch=self._stages))
+
+        self.set_attaching(False)
+
+    def set_attaching(self, is_attaching: bool) -> None:
+        self._heading.setText("Attaching to the service" if is_attaching else "Starting the service")
 
     def show_stages(self, lines: Sequence[StageLine], lead: str) -> None:
         self._lead.setText(lead)
@@ -220,6 +240,11 @@ class _FailedPage(QFrame):
         glyph = Glyph("alert", "error", tokens.GLYPH_LARGE)
         self.setLayout(row(glyph, self._sentence, self.show_log, self.restart, margins=margins, stretch=self._sentence))
 
+    def set_attaching(self, is_attaching: bool) -> None:
+        self.restart.setText("Attach" if is_attaching else "Restart")
+        tip = "Look for the service again" if is_attaching else "Start the service again"
+        self.restart.setToolTip(shortcuts.STEP.tip(tip))
+
     def show_sentence(self, sentence: str) -> None:
         self._sentence.setText(sentence)
         self._sentence.setAccessibleName(sentence)
@@ -229,10 +254,10 @@ def _log_button() -> Button:
     return Button("Show log", "ph.terminal-window", large=True, tip=shortcuts.LOG.tip("Show the service's log"))
 
 
-def _step(number: int, title: str, text: QLabel) -> QLayout:
+def _step(number: int, title: QLabel, text: QLabel) -> QLayout:
     circle = label(str(number), "text")
     circle.setObjectName("step")
     circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
     circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
     text.setContentsMargins(tokens.STEP_CIRCLE + tokens.GAP_2, 0, 0, 0)
-    return column(row(circle, label(title, "title"), None), text, None, gap=tokens.GAP_1)
+    return column(row(circle, title, None), text, None, gap=tokens.GAP_1)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 from gui.look import tokens
 from gui.look.tokens import Palette
 from gui.panels import shortcuts
-from gui.session.lifecycle import EnabledActions, LifeCycle, Step
+from gui.session.lifecycle import EnabledActions, LifeCycle, Step, enabled
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, label, set_role
@@ -27,12 +27,25 @@ STEP_FACES: Final[Mapping[Step, tuple[str, str, str]]] = {  # words, icon, tip
     "stop": ("Stop", "ph.stop-fill", "Stop the service"),
     "restart": ("Restart", "ph.arrow-clockwise", "Start the service again"),
 }
+ATTACHING_FACES: Final[Mapping[Step, tuple[str, str, str]]] = {
+    "start": ("Attach", "ph.link", "Look at the running service"),
+    "cancel": ("Cancel", "ph.x", "Attach to nothing"),
+    "stop": ("Detach", "ph.eject-fill", "Leave the service, which runs on"),
+    "restart": ("Attach", "ph.link", "Look for the service again"),
+}
 STATE_FACES: Final[Mapping[LifeCycle, tuple[str, Shape, str]]] = {  # word, shape, ink
     LifeCycle.NOT_STARTED: ("Not started", "circle", "t2"),
     LifeCycle.STARTING: ("Starting", "arc", "t1"),
     LifeCycle.RUNNING: ("Running", "dot", "t1"),
     LifeCycle.STOPPING: ("Stopping", "arc", "t1"),
     LifeCycle.FAILED: ("Failed", "alert", "error"),
+}
+ATTACHED_WORDS: Final[Mapping[LifeCycle, str]] = {
+    LifeCycle.NOT_STARTED: "Not attached",
+    LifeCycle.STARTING: "Attaching",
+    LifeCycle.RUNNING: "Attached",
+    LifeCycle.STOPPING: "Detaching",
+    LifeCycle.FAILED: "Failed",
 }
 WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min", 600: "10 min"}
 DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
@@ -59,6 +72,7 @@ class Toolbar(QWidget):
 
     step_wanted = Signal(str)
     model_chosen = Signal(str)
+    token_file_chosen = Signal(str)
     device_chosen = Signal(str)
     dtype_chosen = Signal(str)
     window_chosen = Signal(float)
@@ -74,12 +88,15 @@ class Toolbar(QWidget):
         self._url: str | None = None
         self._device, self._dtype = "auto", "auto"
         self._is_compact = False
+        self._is_attaching = False
+        self._life_cycle = LifeCycle.NOT_STARTED, enabled(LifeCycle.NOT_STARTED)
         self._create_start()
         self._create_state()
         self._create_view()
         self._lay_out()
         self.step_button.clicked.connect(self.take_step)
         self._model.chosen.connect(self.model_chosen)
+        self._model.token_file_chosen.connect(self.token_file_chosen)
         self._device_button.clicked.connect(lambda: pop_up(self._device_menu, self._device_button))
         self._device_menu.triggered.connect(self._on_device_picked)
         self._copy.clicked.connect(self._on_copy_clicked)
@@ -93,9 +110,15 @@ class Toolbar(QWidget):
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
+    def set_attaching(self, is_attaching: bool) -> None:
+        """Offer to attach to a service that runs already, or to start one."""
+        self._is_attaching = is_attaching
+        self.show_state(*self._life_cycle)
+
     def show_state(self, state: LifeCycle, actions: EnabledActions) -> None:
+        self._life_cycle = state, actions
         self._step = actions.step
-        words, icon, tip = STEP_FACES[actions.step]
+        words, icon, tip = (ATTACHING_FACES if self._is_attaching else STEP_FACES)[actions.step]
         self.step_button.setText(words)
         self.step_button.set_icon(icon)
         self.step_button.setToolTip(shortcuts.STEP.tip(tip))
@@ -103,15 +126,22 @@ class Toolbar(QWidget):
         self.close_action.setVisible(False)
         word, shape, ink = STATE_FACES[state]
         self._state_glyph.show_shape(shape, ink)
-        self._state_word.setText(word)
+        self._state_word.setText(ATTACHED_WORDS[state] if self._is_attaching else word)
         set_role(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
         for control in (self._model, self._device_button):
             if control.hasFocus() and not actions.can_choose_model:
                 self.step_button.setFocus()  # or Qt gives it to whatever comes next
             control.setEnabled(actions.can_choose_model)
+        self._device_button.setEnabled(actions.can_choose_model and not self._is_attaching)
         self.freeze_button.setEnabled(actions.can_freeze)
         self.export_button.setEnabled(actions.can_export)
         self._place_state()
+
+    def show_reconnecting(self, lost_for_s: float) -> None:
+        """Show that the service cannot be reached at present, and since when."""
+        self._state_glyph.show_shape("arc", "t1")
+        self._state_word.setText("Reconnecting")
+        self.set_detail(f"lost {format_time(lost_for_s)} ago")
 
     def set_detail(self, text: str) -> None:
         """Show a detail beside the state's word: "12 s", "at 14:32:07"."""
@@ -128,13 +158,17 @@ class Toolbar(QWidget):
         self._uptime.setText("" if seconds is None else f"up {format_time(int(seconds))}")
         self._place_state()
 
+    def offer_addresses(self, addresses: Sequence[str]) -> None:
+        """Offer to attach to the services there."""
+        self._model.set_addresses(addresses)
+
     def set_models(self, specs: Sequence[str], functions: Sequence[str], chosen: str) -> None:
         """Offer these text generators, and these other workloads."""
         self._model.set_suggestions(specs, functions)
         self._model.set_spec(chosen)
 
     def show_model_in_force(self, model: str, why: str) -> None:
-        """Show the model that the service took, and on hover the sentence that says why no larger one."""
+        """Show the model that the service took, and on hover a sentence that says why."""
         self._model.show_in_force(model, why)
 
     def set_device(self, device: str, dtype: str) -> None:

@@ -19,6 +19,7 @@ from service.analysis.findings.verdict import ALARMING, State, Verdict
 FIRST: Final = Verdict("unloaded", "No load yet", second=": start the service first")
 RUN_LOAD: Final = "Run load"
 STOP_HOLD: Final = "Stop Hold"
+TRY_NOW: Final = "Try now"
 WITHOUT_LOAD: Final = frozenset({"idle", "unloaded"})
 CALM_ICONS: Final[Mapping[State, str]] = {
     "well": "ph.check-circle",
@@ -28,6 +29,7 @@ CALM_ICONS: Final[Mapping[State, str]] = {
     "unloaded": "ph.info",
 }
 WARNING: Final = "ph.warning"
+LOST: Final = "ph.link-break"
 
 
 class VerdictLine(QWidget):
@@ -36,6 +38,7 @@ class VerdictLine(QWidget):
     change_wanted = Signal(dict)  # the settings that mend or undo what the sentence says
     load_wanted = Signal()
     hold_unwanted = Signal()
+    try_wanted = Signal()  # whether the service can be reached again
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,11 +66,13 @@ class VerdictLine(QWidget):
         """Show the sentence, with its button where that can be pressed."""
         self._verdict = verdict
         ink = "error" if verdict.state in ALARMING else "t2"
-        self._icon.show_icon(CALM_ICONS.get(verdict.state, WARNING), ink)
+        self._icon.show_icon(LOST if verdict.is_lost else CALM_ICONS.get(verdict.state, WARNING), ink)
         self._sentence.show_verdict(verdict)
         action = verdict.action if can_change else ""
         if verdict.is_held:
             action = STOP_HOLD
+        elif verdict.is_lost:
+            action = TRY_NOW
         elif not action and can_load and verdict.state in WITHOUT_LOAD:
             action = RUN_LOAD
         self.button.setText(action)
@@ -77,6 +82,8 @@ class VerdictLine(QWidget):
         mend = self._verdict.mend
         if self._verdict.is_held:
             self.hold_unwanted.emit()
+        elif self._verdict.is_lost:
+            self.try_wanted.emit()
         elif mend is not None and mend.change is not None:
             self.change_wanted.emit(dict(mend.change))
         else:

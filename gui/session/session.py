@@ -13,6 +13,7 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.clients import network
+from gui.session.clients.network import Address
 from gui.session.clients.settings import DeploymentClient, SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.lifecycle import Event, LifeCycle, after
@@ -23,6 +24,7 @@ from service.analysis.observed.history import History
 from service.analysis.recording.format import Bookmarked, ClockJumped, ServiceEnded, ServiceStarted
 from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
 from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
+from service.messages.options import Attachment, read_token
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
 
 
@@ -32,6 +34,8 @@ class Session(QObject):
     Attributes:
         frames_seen, requests_seen: frames of telemetry that came in, and requests that ended in them.
         settings, deployment: their clients, whose signals report refusals and missing answers.
+        ready: what the service says of itself, and
+        at: where it answers; ``None`` before it does.
     """
 
     getting_ready = Signal()  # before anything of the service that is about to run is heard
@@ -52,6 +56,7 @@ class Session(QObject):
         self.state = LifeCycle.NOT_STARTED
         self.progress = StartProgress()
         self.ready: Ready | None = None
+        self.at: Attachment | None = None
         self.frames_seen = 0
         self.requests_seen = 0
         self._state_since_s = time.monotonic()
@@ -60,6 +65,8 @@ class Session(QObject):
         self._service = service
         self._load = load
         self._is_service_stop_due = False
+        self._start: ServiceStart | Attachment = ServiceStart()
+        self._service_id: str | None = None  # of the first frame of a service that was attached to
         self._death: _Death | None = None
         self._failed_before = 0  # requests of the load generator that failed while the service was well
         self._is_ending = False  # the service has said that it stops, which nobody here asked for
@@ -96,11 +103,30 @@ class Session(QObject):
         """How long the present state of the life cycle has lasted."""
         return time.monotonic() - self._state_since_s
 
-    def start(self, start: ServiceStart, usual_s: Mapping[str, float] | None = None) -> None:
-        """Start the service; also after a failure. `usual_s` holds how long its stages took the last time."""
+    @property
+    def is_attached(self) -> bool:
+        """Whether the service was there before, and outlives the window."""
+        return isinstance(self._start, Attachment)
+
+    @property
+    def lost_for_s(self) -> float | None:
+        """For how long the telemetry of a service that was attached to is broken off; ``None`` while it is read."""
+        lost_s = self._telemetry.lost_s if self.is_attached else None
+        return None if lost_s is None else time.monotonic() - lost_s
+
+    def try_now(self) -> None:
+        """Look at once whether a telemetry that broke off can be taken up again."""
+        self._telemetry.try_now()
+
+    def start(self, start: ServiceStart | Attachment, usual_s: Mapping[str, float] | None = None) -> None:
+        """Start the service, or attach to one; also after a failure.
+
+        `usual_s` holds how long its stages took the last time.
+        """
+        self._start = start
         self.progress = StartProgress(usual_s)
         self._move(Event.START_WANTED)
-        self.ready = None
+        self.ready = self.at = self._service_id = None
         self._is_ending = False
         self._failed_before = self._failed_so_far()
         self._service.start(start)
@@ -170,11 +196,23 @@ class Session(QObject):
         self.ready = ready
         self.history.service_started()
         self.heard.emit(ServiceStarted(ready=ready))
-        self._telemetry.follow(ready.url, ready.instance)
-        self.settings.connect_to(ready.url, ready.instance)
-        self.deployment.connect_to(ready.url, ready.instance)
-        self._load.start(ready.url)
+        self.at = self._start if isinstance(self._start, Attachment) else Attachment(ready.url)
+        address = Address(ready.url, ready.instance, _token(self.at))
+        self._telemetry.follow(address)
+        self.settings.connect_to(address)
+        self.deployment.connect_to(address)
+        self._load.start(self.at)
         self._move(Event.READY)
+
+    def _begin_anew(self) -> None:
+        """Attach to the service that has taken the place of the one that was looked at."""
+        self.logged.emit("Another service answers at this address now.")
+        for client in self._clients:
+            client.leave()
+        self.history.mark_stop()
+        self.heard.emit(ServiceEnded())
+        self._move(Event.STOPPED)
+        self.start(self._start)
 
     def _on_service_died(self, reason: str) -> None:
         if self.state is LifeCycle.STOPPING:
@@ -239,13 +277,17 @@ class Session(QObject):
         """Note how many requests had failed when the service was last well: what fails later, its death costs.
 
         The load generator may see the death before this process does, and its frame may come before an older one of
-        the service. Both run on this machine, so their clocks are one.
+        the service.
         """
-        load = self.history.load
-        if load is not None and load.at_s <= frame.at_s and not self._is_ending:
+        load, clock = self.history.load, self.history.sender_clock
+        if load is not None and clock.to_ours(load.at_s) <= frame.at_s and not self._is_ending:
             self._failed_before = load.totals.failed
 
     def _on_telemetry_frame(self, frame: TelemetryFrame) -> None:
+        if self.is_attached and self._service_id not in (None, frame.service):
+            self._begin_anew()
+            return
+        self._service_id = frame.service
         self.frames_seen += 1
         self._note_failed(frame)
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
@@ -273,6 +315,14 @@ class Session(QObject):
         if state is not self.state:
             self.state, self._state_since_s = state, time.monotonic()
             self.life_cycle_changed.emit(state)
+
+
+def _token(at: Attachment) -> str:
+    """Its bearer token; empty where there is none, or no more."""
+    try:
+        return read_token(at.token_file) if at.token_file else ""
+    except (OSError, ValueError):
+        return ""
 
 
 @dataclass(frozen=True)

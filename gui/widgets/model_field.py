@@ -12,17 +12,20 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidge
 from gui.look import tokens
 from gui.look.theme import current
 from gui.widgets.buttons import paint_caret
+from service.messages.options import address_of
 
 TIP: Final = (
     "A model's name, a local folder, a GGUF file, or a workload such as adder or package.module:Class.\n"
-    "auto takes what suits the device."
+    "auto takes what suits the device. The address of a running service, such as http://127.0.0.1:8000, attaches to it."
 )
+ADDRESS: Final = "http://127.0.0.1:8000"
 
 
 class ModelField(QLineEdit):
     """Emits `chosen` when another model is entered, picked or browsed for."""
 
     chosen = Signal(str)
+    token_file_chosen = Signal(str)  # of the service at the address that was chosen
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,6 +33,7 @@ class ModelField(QLineEdit):
         self._in_force: tuple[str, str] | None = None
         self._suggestions: tuple[str, ...] = ()
         self._functions: tuple[str, ...] = ()
+        self._addresses: tuple[str, ...] = ()
         self.setProperty("tall", True)
         self.setAccessibleName("Model")
         self.setFixedWidth(tokens.WIDTH_MODEL)
@@ -44,6 +48,9 @@ class ModelField(QLineEdit):
     def set_suggestions(self, specs: Sequence[str], functions: Sequence[str] = ()) -> None:
         self._suggestions, self._functions = tuple(specs), tuple(functions)
 
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        self._addresses = tuple(addresses)
+
     def set_spec(self, spec: str) -> None:
         self._spec = spec
         self._in_force = None
@@ -57,15 +64,22 @@ class ModelField(QLineEdit):
     def pop_up(self) -> None:
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        for spec in self._suggestions:
-            menu.addAction(spec).triggered.connect(lambda _=False, spec=spec: self._choose(spec))
+        self._offer(menu, self._suggestions)
         menu.addSeparator()
         menu.addAction("Choose a folder…").triggered.connect(self._on_folder_wanted)
         menu.addAction("Choose a GGUF file…").triggered.connect(self._on_file_wanted)
         menu.addSeparator()
-        for name in self._functions:
-            menu.addAction(name).triggered.connect(lambda _=False, name=name: self._choose(name))
+        self._offer(menu, self._functions)
+        menu.addSeparator()
+        self._offer(menu, self._addresses)
+        menu.addAction("A running service…").triggered.connect(self._on_address_wanted)
+        if address_of(self._spec) is not None:
+            menu.addAction("The file with its token…").triggered.connect(self._on_token_file_wanted)
         menu.popup(self.mapToGlobal(QPoint(0, self.height() + tokens.GAP_1)))
+
+    def _offer(self, menu: QMenu, specs: Sequence[str]) -> None:
+        for spec in specs:
+            menu.addAction(spec).triggered.connect(lambda _=False, spec=spec: self._choose(spec))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Down:
@@ -113,6 +127,7 @@ class ModelField(QLineEdit):
         self.setModified(False)
 
     def _choose(self, spec: str) -> None:
+        spec = address_of(spec) or spec
         changed = spec != self._spec
         self.set_spec(spec)
         if changed:
@@ -121,6 +136,18 @@ class ModelField(QLineEdit):
     def _on_editing_finished(self) -> None:
         if self.isModified():
             self._choose(self.text().strip() or self._spec)
+
+    def _on_address_wanted(self) -> None:
+        """Let an address be entered; the usual one stands there already."""
+        self.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.setText(ADDRESS)
+        self.selectAll()
+        self.setModified(True)
+
+    def _on_token_file_wanted(self) -> None:
+        file, _filter = QFileDialog.getOpenFileName(self, "The file with the service's bearer token")
+        if file:
+            self.token_file_chosen.emit(file)
 
     def _on_folder_wanted(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, "A model's folder")

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from service.messages.files import write_whole
 from service.messages.load import LOAD_BOUNDS
-from service.messages.options import SMALL_MODEL, ServiceOptions, read_token
+from service.messages.options import SMALL_MODEL, ServiceOptions, address_of, host_and_port, read_token
 from service.messages.pipes import ExitCode
 from service.messages.settings import (
     BOUNDS,
@@ -38,6 +37,8 @@ HELP_WIDTH: Final = 100
 DRAW_EVERY_S: Final = 0.2
 LOG_EVERY_S: Final = 5.0  # a log is not to be flooded
 MOST_ROUNDS: Final = 1000
+ALLOW_HOST: Final = "a further name by which clients call, behind a tunnel, a container or a proxy; may be given again"
+ROUTE_PREFIX: Final = re.compile(r"/|(/[A-Za-z0-9._~-]+)+")
 ASSIGNMENT: Final = re.compile(r"(?:^|,)\s*([a-z_-]+)\s*=")
 SERVICE_HELP: Final = {
     "workload": "text, adder, house-price, or your own as package.module:Class",
@@ -213,15 +214,25 @@ def revised(settings: Settings, texts: Iterable[str]) -> Settings:
     return settings.revised({name: setting_value(name, value) for name, value in assignments(texts).items()})
 
 
+def host(text: str) -> str:
+    """The type of an option that names a host by which clients call."""
+    if host_and_port(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name such as gpu-box or localhost:9000")
+    return text
+
+
+def route_prefix(text: str) -> str:
+    """The type of an option that says where an application answers."""
+    if not ROUTE_PREFIX.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no prefix such as /batchscope")
+    return text
+
+
 def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    url = address_of(text)
+    if url is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:8000")
-    return text.rstrip("/").removesuffix("/v1")
+    return url
 
 
 def _token(path: str) -> str:

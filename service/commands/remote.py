@@ -6,13 +6,14 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
 
 from service.load.client import error_text
 from service.messages.event_stream import ERROR, EventReader, EventTooLongError
+from service.messages.life import Ready
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, TelemetryEvent, TelemetryFrame
 from service.messages.text import UserError
@@ -45,6 +46,37 @@ class RemoteService:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._session.close()
 
+    async def ready(self) -> Ready:
+        """What the service says of itself, as one that was started here says when it is ready.
+
+        Any instance may answer later: its `instance` is empty.
+        """
+        begun_s = time.monotonic()
+        health, models, workload, deployment = [
+            await self._described(path) for path in ("/healthz", "/v1/models", "/workload", "/deployment")
+        ]
+        try:
+            replicas, took_s = deployment["running"], time.monotonic() - begun_s
+            return Ready.answered(
+                self.url, "", health, models, workload, replicas=replicas, started_in_s=round(took_s, 3)
+            )
+        except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise self._stranger() from error
+
+    async def _described(self, path: str) -> Any:
+        """The JSON at `path`."""
+        try:
+            async with self._session.get(f"{self.url}{path}") as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._unreachable(error) from error
+        if response.status != 200:
+            raise self._refused(response.status, body)
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise self._stranger() from error
+
     async def settings(self) -> VersionedSettings:
         """The settings in force."""
         return await self._settings("GET")
@@ -58,7 +90,7 @@ class RemoteService:
 
     async def telemetry(self, after: int | None = None) -> AsyncIterator[TelemetryEvent]:
         """Everything from now on (or from after frame `after` on), each frame once; takes up where it broke off."""
-        heard_s, has_heard = time.monotonic(), False
+        heard_s, has_heard, service = time.monotonic(), False, ""
         while True:
             try:
                 async for event in self._stream(after):
@@ -67,8 +99,10 @@ class RemoteService:
                         case FramesMissed(last=last):
                             after = last
                             yield event
-                        case TelemetryFrame(number=number) if after is None or number > after:
-                            after = number
+                        case TelemetryFrame(number=number) if (
+                            after is None or number > after or event.service != service  # which counts anew
+                        ):
+                            after, service = number, event.service
                             yield event
             except (aiohttp.ClientError, TimeoutError) as error:
                 if time.monotonic() - heard_s > GIVE_UP_AFTER_S:
@@ -82,10 +116,8 @@ class RemoteService:
         params = {} if after is None else {"after": str(after)}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
         async with self._session.get(f"{self.url}/telemetry", params=params, timeout=timeout) as response:
-            if response.status == 503:
-                raise ServiceUnreachableError(f"{self.url} refuses: {error_text(await response.read())}")
             if response.status != 200:
-                raise self._no_service_of_ours(response.status)
+                raise self._refused(response.status, await response.read())
             reader = EventReader()
             async for chunk in response.content.iter_any():
                 try:
@@ -110,16 +142,24 @@ class RemoteService:
             refusal = msgspec.json.decode(answer)["error"]
             raise SettingError(str(refusal["param"]), str(refusal["message"]))
         if response.status != 200:
-            raise self._no_service_of_ours(response.status)
+            raise self._refused(response.status, answer)
         return msgspec.json.decode(answer, type=VersionedSettings)
 
     def _unreachable(self, error: BaseException) -> ServiceUnreachableError:
         why = str(error) or type(error).__name__
         return ServiceUnreachableError(f"{self.url} does not answer ({why}). Start it with: python -m service")
 
-    def _no_service_of_ours(self, status: int) -> ServiceUnreachableError:
-        hint = " Give its token with --token-file." if status in (401, 403) else " Is it a Batchscope service?"
-        return ServiceUnreachableError(f"{self.url} answered {status}.{hint}")
+    def _stranger(self) -> ServiceUnreachableError:
+        return ServiceUnreachableError(
+            f"{self.url} answers, but not as a Batchscope service does. Is it another release?"
+        )
+
+    def _refused(self, status: int, body: bytes) -> ServiceUnreachableError:
+        if status == 401:
+            return ServiceUnreachableError(f"{self.url} wants its bearer token: give it with --token-file FILE.")
+        if status in (403, 503):
+            return ServiceUnreachableError(f"{self.url} refuses: {error_text(body)}")
+        return ServiceUnreachableError(f"{self.url} answered {status}. Is it a Batchscope service?")
 
 
 SPEAKS_WITHIN_S: Final = 10.0

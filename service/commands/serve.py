@@ -14,7 +14,15 @@ import msgspec
 
 from service.commands import cli
 from service.messages.life import Failed
-from service.messages.options import DEFAULT_APP, LOOPBACK, RunOptions, ServiceOptions, is_loopback, read_token
+from service.messages.options import (
+    APP_NAME,
+    DEFAULT_APP,
+    LOOPBACK,
+    RunOptions,
+    ServiceOptions,
+    is_loopback,
+    read_token,
+)
 from service.messages.pipes import ExitCode
 from service.messages.settings import MEANINGS, Scale, SettingError, Settings
 
@@ -49,10 +57,17 @@ def parse(arguments: Sequence[str]) -> RunOptions:
         port=parsed.port,
         address=parsed.address,
         token_file=parsed.token_file,
+        allow_hosts=tuple(parsed.allow_host),
+        name=parsed.name,
+        route_prefix=parsed.route_prefix,
         app=parsed.app,
         parent_pid=parsed.parent_pid,
     )
     _check_token(options)
+    if options.address is None and (options.name, options.route_prefix) != (APP_NAME, "/"):
+        raise cli.UsageError(
+            "--name and --route-prefix are for a cluster, where there are others: name it with --address."
+        )
     return options
 
 
@@ -70,7 +85,11 @@ def parser() -> cli.Parser:
     port = "port to listen on (default: 8000 or the next free one; 0: any free one)"
     add("--port", type=cli.whole(0, 65535), help=port)
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
+    add("--allow-host", type=cli.host, action="append", default=[], metavar="NAME[:PORT]", help=cli.ALLOW_HOST)
     add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
+    add("--name", default=APP_NAME, help="of the application on that cluster (default: %(default)s)")
+    prefix = "where it answers on that cluster, beside other applications (default: %(default)s)"
+    add("--route-prefix", type=cli.route_prefix, default="/", metavar="/PREFIX", help=prefix)
     add("--parent-pid", type=cli.whole(1, 2**31), help="end with this process instead of the one that started it")
     add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
     cli.add_struct_options(made, Scale(), SCALE_HELP)

@@ -239,12 +239,15 @@ class Driver:
     def _load(self) -> None:
         from service.ray_serve import application
 
-        application.deploy(self._options.app, self._service)
-        application.wait_until_running(self._service.replicas, self._stages.progress)
+        name = self._options.name
+        application.deploy(self._options.app, self._service, name, self._options.route_prefix)
+        application.wait_until_running(name, self._service.replicas, self._stages.progress)
 
     def _have_answered(self, host: str, port: int) -> Ready:
         token = read_token(self._options.token_file) if self._options.token_file is not None else None
-        return checks.Caller(host, port, self._plan.instance, token).ready(self._service.replicas, self._plan.started_s)
+        prefix = self._options.route_prefix.rstrip("/")
+        caller = checks.Caller(host, port, self._plan.instance, token, prefix)
+        return caller.ready(self._service.replicas, self._plan.started_s)
 
 
 def main() -> NoReturn:

@@ -126,7 +126,7 @@ def _until_none(lineage: Lineage, end: Callable[[psutil.Process], None], limit_s
 
 
 def deployed_file(directory: str) -> Path:
-    """The note that our application runs on an external cluster; it holds the cluster's address.
+    """The note that our application runs on an external cluster: the cluster's address, and the application's name.
 
     The driver writes the note before it deploys and removes it with the application. A note that is still there says
     that the driver was killed between the two.
@@ -139,11 +139,12 @@ def release_forgotten(directory: str) -> None:
     note = deployed_file(directory)
     if not note.exists():
         return
-    command = our_python("service.ray_serve.clusters", note.read_text())
+    address, name = note.read_text().splitlines()
+    command = our_python("service.ray_serve.clusters", address, name)
     try:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=RELEASE_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        print(f"The application on {command[-1]} could not be deleted in time.", file=sys.stderr)
+        print(f"The application {name} on {address} could not be deleted in time.", file=sys.stderr)
 
 
 class ReapPlan(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, LoggingConfig
 
 from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
-from service.messages.options import APP_NAME, DEPLOYMENT_NAME, REQUEST_TIMEOUT_S, ServiceOptions
+from service.messages.options import DEPLOYMENT_NAME, REQUEST_TIMEOUT_S, ServiceOptions
 from service.messages.settings import Scale
 from service.ray_serve.redeployer import DeploymentSnapshot, reason_of
 
@@ -49,27 +49,27 @@ def start_serve(host: str, port: int) -> None:
         ) from error
 
 
-def deploy(app: str, options: ServiceOptions) -> None:
+def deploy(app: str, options: ServiceOptions, name: str, route_prefix: str) -> None:
     """Build the application with `app` ("module:function") and hand it to Serve, without waiting for it."""
     module, _, function = app.partition(":")
     application = getattr(importlib.import_module(module), function)(options)
-    target = RunTarget(application, name=APP_NAME, route_prefix="/", logging_config=_QUIET)
+    target = RunTarget(application, name=name, route_prefix=route_prefix, logging_config=_QUIET)
     serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
 
-def wait_until_running(replicas: int, report: Callable[[float, float, Unit], None]) -> None:
-    """Return when all replicas have loaded the model; raise `StartError` as soon as one could not.
+def wait_until_running(name: str, replicas: int, report: Callable[[float, float, Unit], None]) -> None:
+    """Return when all replicas of the application have loaded the model; raise `StartError` as soon as one could not.
 
     `report` gets how many run, and how far the model is before the first one does.
     """
     hub: DeploymentHandle[Any] | None = None
     while True:
-        application = serve.status().applications.get(APP_NAME)
+        application = serve.status().applications.get(name)
         if application is not None:
             _raise_failure(application)
         running = _running_replicas(application, DEPLOYMENT_NAME)
         if hub is None and _running_replicas(application, HUB):
-            hub = _handle_of_hub()
+            hub = _handle_of_hub(name)
         loading = _told(hub) if hub is not None and not running else None
         report(*((loading.done, loading.total, loading.unit) if loading else (running, replicas, "replicas")))
         if application is not None and application.status == ApplicationStatus.RUNNING:
@@ -79,17 +79,19 @@ def wait_until_running(replicas: int, report: Callable[[float, float, Unit], Non
         hub.shutdown()  # type: ignore[no-untyped-call]
 
 
-def is_deployed() -> bool:
-    return APP_NAME in serve.status().applications
+def deployed() -> Mapping[str, str]:
+    """The route prefixes of all applications that Serve has, by their names."""
+    applications = serve_client().get_serve_details()["applications"]
+    return {name: details["route_prefix"] for name, details in applications.items()}
 
 
-def delete() -> None:
-    """Take our application off the cluster; whatever else runs there stays."""
-    serve.delete(APP_NAME)
+def delete(name: str) -> None:
+    """Take this application off the cluster; whatever else runs there stays."""
+    serve.delete(name)
 
 
-def _handle_of_hub() -> DeploymentHandle[Any]:
-    hub: DeploymentHandle[Any] = serve.get_deployment_handle(HUB, APP_NAME)
+def _handle_of_hub(application: str) -> DeploymentHandle[Any]:
+    hub: DeploymentHandle[Any] = serve.get_deployment_handle(HUB, application)
     # WORKAROUND ray 2.60: `environment` has replicas route in the loop they have, and here is none; by no public name
     # can one handle get another option.
     hub._init(_run_router_in_separate_loop=True)  # type: ignore[no-untyped-call]

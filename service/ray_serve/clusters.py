@@ -24,7 +24,7 @@ from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.job_config import JobConfig
 
 from service.messages.life import NoClusterError, PortTakenError, StartError
-from service.messages.options import APP_NAME, RunOptions, is_loopback
+from service.messages.options import RunOptions, is_loopback
 from service.messages.pipes import SOURCE_ROOT
 from service.messages.settings import SCALE_BOUNDS
 from service.ray_serve import application
@@ -208,18 +208,30 @@ class ExternalCluster:
     def start_serve(self) -> tuple[str, int]:
         """Start Serve unless it runs there already; returns where its proxy listens."""
         serve.start(http_options={"host": self._options.host, "port": self._options.port or 8000})
-        if application.is_deployed():
-            raise StartError(
-                f"The cluster already runs an application named {APP_NAME}, and it stays untouched. Delete "
-                f"it there with: serve delete {APP_NAME}"
-            )
+        self._check_place()
         where = self._listening_address()
-        self._note.write_text(self._options.address or "")
+        self._note.write_text(f"{self._options.address}\n{self._options.name}")
         return where
+
+    def _check_place(self) -> None:
+        """Raise `StartError` where another application has the name or the route."""
+        name, prefix = self._options.name, self._options.route_prefix
+        deployed = application.deployed()
+        if name in deployed:
+            raise StartError(
+                f"The cluster already runs an application named {name}, and it stays untouched. Delete it there with: "
+                f"serve delete {name}; or give this one another name with --name."
+            )
+        other = next((each for each, route in deployed.items() if route == prefix), None)
+        if other is not None:
+            raise StartError(
+                f"The cluster serves the application {other} at {prefix}, and it stays untouched. Give this one "
+                "another place with --route-prefix, such as /batchscope."
+            )
 
     def release(self) -> None:
         if self._note.exists():
-            application.delete()
+            application.delete(self._options.name)
             self._note.unlink()
 
     def _listening_address(self) -> tuple[str, int]:
@@ -259,8 +271,9 @@ def modules_of(workload: str) -> list[ModuleType]:
 
 
 def main() -> None:
-    ray.init(address=sys.argv[1], log_to_driver=False)
-    application.delete()
+    address, name = sys.argv[1:]
+    ray.init(address=address, log_to_driver=False)
+    application.delete(name)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.messages.options import is_loopback
+from service.messages.options import ALLOW_VARIABLE, host_and_port, is_loopback
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -48,7 +48,6 @@ INSTANCE_VARIABLE: Final = "BATCHSCOPE_DOORS_INSTANCE"
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-_HOST: Final = re.compile(rb"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 # With these a caller steers Ray Serve 2.60: time-outs, cancellation, routing. Serve takes "-" and "_" for the same.
 _SERVE_HEADERS: Final = frozenset(
@@ -64,6 +63,7 @@ class DoorRules:
     host: str | None = None  # the address the service listens on; ``None`` where the doors do not know it
     instance: str | None = None  # stamped on every response, so that a caller knows which service answered
     token_sha256: str | None = None  # of the bearer token that every request must carry
+    allowed: frozenset[tuple[str, int | None]] = frozenset()  # further names, at this port, or ``None``: at any
 
     @functools.cached_property
     def host_names(self) -> frozenset[str]:
@@ -71,6 +71,10 @@ class DoorRules:
         if self.host is None or is_loopback(self.host):
             return LOOPBACK_NAMES | ({_bracketed(self.host)} if self.host else set())
         return LOOPBACK_NAMES | {_bracketed(self.host), socket.gethostname().lower()}
+
+    def allows(self, name: str, port: int) -> bool:
+        """Whether a user allowed that name at that port."""
+        return not self.allowed.isdisjoint({(name, port), (name, None)})
 
     def knows_host(self, name: str) -> bool:
         # Where we listen on the network any literal address will do: what is no name cannot be rebound.
@@ -87,7 +91,11 @@ class Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_WRONG_HOST: Final = Refusal(403, "host_refused", "The Host header must name this service's own address and port.")
+_WRONG_HOST: Final = Refusal(
+    403,
+    "host_refused",
+    "The Host header must name this service's own address and port, or one given with --allow-host.",
+)
 _FROM_BROWSER: Final = Refusal(403, "browser_refused", "Requests that a web page makes are not served.")
 _NO_TOKEN: Final = Refusal(
     401,
@@ -133,7 +141,7 @@ class Doors:
         headers: Headers = list(scope["headers"])
         server = scope.get("server")  # the socket itself, which needs no configuration
         refusal = refusal_of(headers, server[1] if server else None, self._rules)
-        is_queued = scope["path"] in QUEUED_PATHS
+        is_queued = (scope["path"].removeprefix(scope.get("root_path", "")) or "/") in QUEUED_PATHS
         if refusal is None and is_queued and self._places.are_taken:
             refusal = _FULL
         if refusal is not None:
@@ -224,10 +232,12 @@ class _Response:
 
 def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
     """The rules in `environment`; without any of the variables, the rules for an unknown port on loopback."""
+    allowed = environment.get(ALLOW_VARIABLE, "")
     return DoorRules(
         host=environment.get(HOST_VARIABLE),
         instance=environment.get(INSTANCE_VARIABLE),
         token_sha256=environment.get(TOKEN_VARIABLE),
+        allowed=frozenset(filter(None, (host_and_port(each.strip()) for each in allowed.split(",")))),
     )
 
 
@@ -334,10 +344,11 @@ def _is_for_serve(name: bytes) -> bool:
 
 
 def _is_host_ours(hosts: list[bytes], port: int | None, rules: DoorRules) -> bool:
-    match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-    if match is None or not rules.knows_host(match[1].decode()):
+    host = host_and_port(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    if host is None:
         return False
-    return rules.host is None or int(match[2] or 80) == port
+    name, given_port = host[0], host[1] or 80
+    return rules.allows(name, given_port) or (rules.knows_host(name) and (rules.host is None or given_port == port))
 
 
 def _is_of_web_page(name: bytes, value: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from service.messages.options import RunOptions, read_token
+from service.messages.options import ALLOW_VARIABLE, RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
@@ -60,6 +60,8 @@ def driver_environment(options: RunOptions, instance: str, inherited: Mapping[st
 def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[str, str]:
     """What `service.ray_serve.doors` reads; `place` says where the doors stand, in Serve's `proxy` or in the `app`."""
     variables = {PLACE_VARIABLE: place, HOST_VARIABLE: options.host, INSTANCE_VARIABLE: instance}
+    if options.allow_hosts:
+        variables[ALLOW_VARIABLE] = ",".join(options.allow_hosts)
     if options.token_file is not None:
         variables[TOKEN_VARIABLE] = digest(read_token(options.token_file).encode())
     return variables

@@ -99,6 +99,10 @@ class ServiceProcess:
                     stream.close()
 
 
+TUNNEL = "tunnel.test:9000"
+"""By this name and port, too, the common service may be called."""
+
+
 class Service:
     """What a test asks of the running service."""
 
@@ -139,7 +143,7 @@ def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...]
 
 @pytest.fixture(scope="package")
 def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
-    process = ServiceProcess("--port", str(free_port()), "--dtype", "float32")
+    process = ServiceProcess("--port", str(free_port()), "--dtype", "float32", "--allow-host", TUNNEL)
     try:
         yield process, process.wait_until_ready()
     finally:

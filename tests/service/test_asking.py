@@ -8,13 +8,14 @@ import subprocess
 from typing import Any
 
 import aiohttp
+import msgspec
 import openai
 import pytest
 import requests
 
 from service.engine.model.resolve import DEFAULT_MODEL
 from tests.service import HANG_S
-from tests.service.conftest import COMPLETED_TOKENS, Service, error_of
+from tests.service.conftest import COMPLETED_TOKENS, TUNNEL, Service, ServiceProcess, error_of
 
 
 def test_that_curl_gets_the_prompt_and_its_continuation_as_in_the_tutorial(service: Service) -> None:
@@ -40,6 +41,24 @@ def test_that_the_openai_client_works_unchanged(service: Service) -> None:
     assert completion.usage.completion_tokens == 12
     assert "".join(c.choices[0].text for c in chunks) == completion.choices[0].text
     assert models == [DEFAULT_MODEL]
+
+
+def test_that_a_service_says_of_itself_whenever_asked_what_it_said_at_its_start(service: Service) -> None:
+    looking = ServiceProcess("attach", "--url", service.url)
+    try:
+        ready = looking.wait_until_ready()
+    finally:
+        code = looking.stop()
+    unlike = {"instance": "", "started_in_s": 0.0}
+    assert msgspec.structs.replace(ready, **unlike) == msgspec.structs.replace(service.ready, **unlike)
+    assert code == 0
+    assert service.complete("It runs on").ok
+
+
+@pytest.mark.promise("T27")
+@pytest.mark.parametrize(("host", "status"), [(TUNNEL, 200), (TUNNEL.upper(), 200), (f"{TUNNEL}0", 403)])
+def test_that_it_answers_to_the_names_that_were_allowed(service: Service, host: str, status: int) -> None:
+    assert requests.get(f"{service.url}/batching", headers={"Host": host}, timeout=HANG_S).status_code == status
 
 
 def test_that_a_list_of_prompts_is_answered_in_its_order(service: Service) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gui.control.arguments import Arguments, parse
+from service.messages.options import Attachment
 
 
 def test_that_nothing_has_to_be_said() -> None:
@@ -22,6 +23,15 @@ def test_that_all_that_is_said_is_heard() -> None:
         theme="dark",
         service=("--replicas=2", "--address=auto"),
     )
+
+
+def test_that_a_running_service_is_named_by_its_address(tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("0123456789abcdef\n")
+
+    arguments = parse(["--url", "http://127.0.0.1:8000/v1/", "--token-file", str(token_file)])
+
+    assert arguments == Arguments(attachment=Attachment("http://127.0.0.1:8000", str(token_file)))
 
 
 def test_that_a_demo_says_where_its_results_go() -> None:
@@ -42,6 +52,11 @@ def test_that_a_demo_says_where_its_results_go() -> None:
         "--theme pink",
         "--nonsense",
         "--mod gpt2",
+        "--url ftp://x",
+        "--url http://x --model gpt2",
+        "--url http://x --port 8000",
+        "--url http://x --token-file /none",
+        "--token-file /dev/null",
     ],
 )
 def test_that_what_makes_no_sense_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:

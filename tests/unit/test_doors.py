@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import uvicorn
@@ -183,6 +183,16 @@ async def test_that_without_configuration_any_port_on_loopback_is_let_in_and_not
 async def test_that_without_configuration_other_names_are_refused() -> None:
     client, _ = await ask(DoorRules(), headers=[(b"host", b"evil.example:8000")])
     assert client.status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("gpu-box", 200), ("GPU-box:1234", 200), ("localhost:9000", 200), ("localhost:9001", 403), ("evil.example", 403)],
+)
+async def test_that_names_are_let_in_that_the_user_allowed_at_their_ports(host: str, status: int) -> None:
+    rules = replace(OURS, allowed=frozenset({("gpu-box", None), ("localhost", 9000)}))
+    client, _ = await ask(rules, headers=[(b"host", host.encode())])
+    assert client.status == status
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,24 @@ def test_that_everything_can_be_given() -> None:
     assert parse(words.split()) == RunOptions(service=service, port=9000)
 
 
+def test_that_names_are_allowed_by_which_clients_call() -> None:
+    assert parse(["--allow-host", "gpu-box", "--allow-host", "localhost:9000"]).allow_hosts == (
+        "gpu-box",
+        "localhost:9000",
+    )
+    with pytest.raises(UsageError, match="'http://x' is no name such as gpu-box or localhost:9000"):
+        parse(["--allow-host", "http://x"])
+
+
+def test_that_an_application_has_a_name_and_a_place_of_its_own_on_a_cluster_alone() -> None:
+    options = parse(["--address", "auto", "--name", "Chat", "--route-prefix", "/chat"])
+    assert (options.name, options.route_prefix) == ("Chat", "/chat")
+    with pytest.raises(UsageError, match="are for a cluster"):
+        parse(["--name", "Chat"])
+    with pytest.raises(UsageError, match="'chat' is no prefix such as /batchscope"):
+        parse(["--route-prefix", "chat"])
+
+
 def test_that_localhost_is_one_address() -> None:
     assert parse(["--host", "localhost"]).host == "127.0.0.1"
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from service.batching.queue import Batch, BatchQueue
 from service.batching.rules import Rules
@@ -36,11 +37,13 @@ from service.messages.life import (
 )
 from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, Deployment, ReplicaStatus, RequestRecord, RequestState
+from service.messages.workload import TEXT
 from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.replica.recorder import Recorder
 from service.replica.settings_board import SettingsBoard
 
 REPLICA = "r1"
+CONTEXT_LENGTH = 2048
 REDEPLOY_S = 0.2
 MOST_REPLICAS = 4
 STAGES = (
@@ -105,7 +108,7 @@ class Scripted:
         self.scale = scale
         self.deployment = Deployment(at_s=time.monotonic(), wanted=scale, running=scale.replicas)
         self.board = SettingsBoard(VersionedSettings(version=1, settings=settings), keep=_at_once)
-        self.frames = FrameLog()
+        self.frames = FrameLog(service=INSTANCE)
         self.recorder = Recorder(REPLICA)
         self.queue: BatchQueue[Asked] = BatchQueue(Rules.of(settings, 1))
         self.step_s = step_s
@@ -276,7 +279,14 @@ class Scripted:
         return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
     async def models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+        model = {"id": "scripted", "object": "model", "context_length": CONTEXT_LENGTH}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"model": "scripted", "device": "cpu", "dtype": "float32", "why_processor": ""})
+
+    async def workload(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(TEXT), content_type="application/json")
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -315,6 +325,16 @@ class Parent(asyncio.Protocol):
         self._wanted.set()
 
 
+def refusing_without(token: str) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if token and request.headers.get("Authorization") != f"Bearer {token}":
+            return web.json_response({"error": {"message": "A bearer token is required."}}, status=401)
+        return await handler(request)
+
+    return check
+
+
 async def stamp(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["X-Batchscope-Instance"] = INSTANCE
 
@@ -322,7 +342,7 @@ async def stamp(_: web.Request, response: web.StreamResponse) -> None:
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
     scale = Scale(replicas=options.replicas, max_ongoing_requests=options.max_ongoing_requests)
     scripted = Scripted(settings, scale, options.step_s, options.gather_s)
-    app = web.Application()
+    app = web.Application(middlewares=[refusing_without(options.token)])
     app.on_response_prepare.append(stamp)
     app.add_routes(
         [
@@ -332,12 +352,14 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
             web.put("/deployment", scripted.put_deployment),
             web.get("/telemetry", scripted.telemetry),
             web.get("/v1/models", scripted.models),
+            web.get("/healthz", scripted.healthz),
+            web.get("/workload", scripted.workload),
             web.post("/v1/completions", scripted.completions),
         ]
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", options.on_port)
     await site.start()
     host, port = runner.addresses[0][:2]
     parts = scripted.generate(), scripted.report(), hang_up_on_signal(runner)
@@ -354,7 +376,7 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
             trial=None
             if options.trial_s is None
             else TrialBatch(size=16, first_token_s=0.0, step_s=options.trial_s, processor_share=options.trial_share),
-            context_length=2048,
+            context_length=CONTEXT_LENGTH,
             replicas=1,
             started_in_s=time.monotonic() - began_s,
         )
@@ -381,6 +403,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--max-queued-requests", type=int, default=256)
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--max-ongoing-requests", type=int, default=100_000)
+    parser.add_argument("--on-port", type=int, default=0)
+    parser.add_argument("--token", default="", help="that every request must carry; none by default")
     parser.add_argument("--start-s", type=float, default=0.05)
     parser.add_argument("--step-s", type=float, default=0.005)
     parser.add_argument("--gather-s", type=float, default=0.05, help="what a stream waits between two chunks")

@@ -13,13 +13,14 @@ from PySide6.QtCore import QIODevice, Signal
 from PySide6.QtNetwork import QHostAddress, QNetworkAccessManager, QNetworkReply, QNetworkRequest, QTcpServer
 from pytestqt.qtbot import QtBot
 
-from gui.session.clients.network import INSTANCE_HEADER
+from gui.session.clients.network import INSTANCE_HEADER, Address
 from gui.session.clients.settings import DeploymentClient, SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess
 from service.messages.life import Ready
 from service.messages.load import Fire, LoadFrame
+from service.messages.options import Attachment
 from service.messages.settings import Scale, VersionedSettings
 from service.messages.telemetry import Deployment, TelemetryFrame
 from tests.window.children import scripted
@@ -94,7 +95,7 @@ def settings(network: QNetworkAccessManager) -> Iterator[SettingsClient]:
 def deployment(network: QNetworkAccessManager, qtbot: QtBot, service: Ready) -> Iterator[DeploymentClient]:
     client = DeploymentClient(network)
     with qtbot.waitSignal(client.seen):
-        client.connect_to(service.url, service.instance)
+        client.connect_to(Address(service.url, service.instance))
     yield client
     client.leave()
     client.deleteLater()
@@ -110,7 +111,7 @@ def telemetry(network: QNetworkAccessManager) -> Iterator[TelemetryClient]:
 
 def connected(qtbot: QtBot, settings: SettingsClient, service: Ready) -> VersionedSettings:
     with qtbot.waitSignal(settings.applied) as applied:
-        settings.connect_to(service.url, service.instance)
+        settings.connect_to(Address(service.url, service.instance))
     value = applied.args[0]
     assert isinstance(value, VersionedSettings)
     return value
@@ -205,7 +206,7 @@ def test_that_an_older_version_does_not_replace_a_newer_one(
 
 def test_that_a_service_that_is_not_there_is_told_in_words(qtbot: QtBot, settings: SettingsClient) -> None:
     with qtbot.waitSignal(settings.failed) as failed:
-        settings.connect_to("http://127.0.0.1:9", "nobody")
+        settings.connect_to(Address("http://127.0.0.1:9", "nobody"))
 
     assert failed.args[0].startswith("The settings did not reach the service: ")
 
@@ -220,10 +221,10 @@ def test_that_a_service_may_be_left_while_an_answer_breaks_off(
 
     network.broke_off.connect(settings.leave)
     with qtbot.waitSignal(network.broke_off):
-        settings.connect_to("http://127.0.0.1:9", "nobody")
+        settings.connect_to(Address("http://127.0.0.1:9", "nobody"))
     network.broke_off.connect(telemetry.leave)
     with qtbot.waitSignal(network.broke_off):
-        telemetry.follow("http://127.0.0.1:9", "nobody")
+        telemetry.follow(Address("http://127.0.0.1:9", "nobody"))
 
     assert said == []
 
@@ -233,7 +234,7 @@ def test_that_a_service_that_never_answers_is_told_in_words(qtbot: QtBot, settin
     assert silent.listen(QHostAddress(QHostAddress.SpecialAddress.LocalHost))
     settings.resource = replace(settings.resource, timeout_ms=50)
     with qtbot.waitSignal(settings.failed) as failure:
-        settings.connect_to(f"http://127.0.0.1:{silent.serverPort()}", INSTANCE)
+        settings.connect_to(Address(f"http://127.0.0.1:{silent.serverPort()}", INSTANCE))
     assert failure.args is not None
     assert failure.args[0].startswith("The settings did not reach the service: ")
     silent.close()
@@ -243,7 +244,7 @@ def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: Tel
     frames: list[TelemetryFrame] = []
     telemetry.frame_received.connect(frames.append)
 
-    telemetry.follow(service.url, service.instance)
+    telemetry.follow(Address(service.url, service.instance))
     qtbot.waitUntil(lambda: len(frames) >= 5)
 
     numbers = [frame.number for frame in frames]
@@ -255,7 +256,7 @@ def test_that_reading_goes_on_where_it_broke_off(
 ) -> None:
     frames: list[TelemetryFrame] = []
     telemetry.frame_received.connect(frames.append)
-    telemetry.follow(service.url, service.instance)
+    telemetry.follow(Address(service.url, service.instance))
     qtbot.waitUntil(lambda: len(frames) >= 2)
     [stream] = network.findChildren(QNetworkReply)
 
@@ -271,7 +272,7 @@ def test_that_reading_goes_on_where_it_broke_off(
 def test_that_news_of_missed_frames_are_handed_on(qtbot: QtBot, telemetry: TelemetryClient) -> None:
     with server(b'data: {"event": "missed", "first": 1, "last": 2}\n\n') as url:
         with qtbot.waitSignal(telemetry.frames_missed) as missed:
-            telemetry.follow(url, INSTANCE)
+            telemetry.follow(Address(url, INSTANCE))
         telemetry.leave()
 
     assert (missed.args[0].first, missed.args[0].last) == (1, 2)
@@ -284,7 +285,7 @@ def test_that_a_stream_whose_replica_died_is_said_to_have_ended_and_is_read_agai
     with server(b'event: error\ndata: {"error": {"message": "It ended."}}\n\n') as url:
         troubles: list[str] = []
         telemetry.trouble.connect(troubles.append)
-        telemetry.follow(url, INSTANCE)
+        telemetry.follow(Address(url, INSTANCE))
         qtbot.waitUntil(lambda: len(troubles) == 2)
         telemetry.leave()
 
@@ -307,7 +308,7 @@ def test_that_the_reader_keeps_trying_while_it_is_wanted(qtbot: QtBot, telemetry
     troubles: list[str] = []
     telemetry.trouble.connect(troubles.append)
 
-    telemetry.follow("http://127.0.0.1:9", "nobody")
+    telemetry.follow(Address("http://127.0.0.1:9", "nobody"))
     qtbot.waitUntil(lambda: len(troubles) >= 3)
     telemetry.leave()
     before = len(troubles)
@@ -320,9 +321,9 @@ def test_that_a_stranger_at_the_service_s_address_is_not_believed(
     qtbot: QtBot, telemetry: TelemetryClient, settings: SettingsClient, url: str
 ) -> None:
     with qtbot.waitSignal(settings.failed) as failed:
-        settings.connect_to(url, "another")
+        settings.connect_to(Address(url, "another"))
     with qtbot.waitSignal(telemetry.trouble) as trouble:
-        telemetry.follow(url, "another")
+        telemetry.follow(Address(url, "another"))
 
     assert failed.args == trouble.args == ["Another program answers at the service's address."]
     assert settings.in_force is None
@@ -333,7 +334,7 @@ def test_that_fired_prompts_come_back_with_their_text(qtbot: QtBot, url: str) ->
     frames: list[LoadFrame] = []
     load.frame_received.connect(frames.append)
 
-    load.start(url)
+    load.start(Attachment(url))
     load.send(Fire(prompts=("one", "two"), copies=2, max_tokens=3))
     qtbot.waitUntil(lambda: bool(frames) and frames[-1].totals.ok == 4)
 
@@ -349,7 +350,7 @@ def test_that_fired_prompts_come_back_with_their_text(qtbot: QtBot, url: str) ->
 
 def test_that_a_dead_load_generator_is_told_and_comes_back_with_the_next_command(qtbot: QtBot, url: str) -> None:
     load = LoadProcess()
-    load.start(url)
+    load.start(Attachment(url))
     with qtbot.waitSignal(load.frame_received):
         load.send(Fire(prompts=("one",), max_tokens=1))
     assert load.pid is not None
@@ -413,7 +414,7 @@ def test_that_a_refused_redeployment_names_field_and_rule(qtbot: QtBot, deployme
 def test_that_a_redeployment_that_reaches_nobody_is_told(qtbot: QtBot, network: QNetworkAccessManager) -> None:
     client = DeploymentClient(network)
     with qtbot.waitSignal(client.failed) as failed:
-        client.connect_to("http://127.0.0.1:9", "nobody")
+        client.connect_to(Address("http://127.0.0.1:9", "nobody"))
     assert failed.args[0].startswith("The redeployment did not reach the service: ")
     client.leave()
     client.deleteLater()
@@ -424,7 +425,7 @@ def test_that_a_stranger_s_answer_about_the_deployment_is_not_believed(
 ) -> None:
     client = DeploymentClient(network)
     with qtbot.waitSignal(client.failed) as failed:
-        client.connect_to(service.url, "another")
+        client.connect_to(Address(service.url, "another"))
     assert failed.args == ["Another program answers at the service's address."]
     client.leave()
     client.deleteLater()

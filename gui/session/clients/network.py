@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from PySide6.QtCore import QObject, QUrl
@@ -12,6 +12,36 @@ INSTANCE_HEADER: Final = "X-Batchscope-Instance"
 STRANGER: Final = "Another program answers at the service's address."
 
 
+class Address(NamedTuple):
+    """Where a service answers, and how it and the window know each other.
+
+    Attributes:
+        url: without a trailing slash.
+        instance: drawn at its start and on each of its answers; empty where any may answer.
+        token: that every request carries; empty for none.
+    """
+
+    url: str
+    instance: str = ""
+    token: str = ""
+
+    def request(self, path: str) -> QNetworkRequest:
+        """A request of that path, which asks for what is true now."""
+        made = QNetworkRequest(QUrl(f"{self.url}{path}"))
+        made.setAttribute(QNetworkRequest.Attribute.Http2AllowedAttribute, False)
+        made.setAttribute(
+            QNetworkRequest.Attribute.CacheLoadControlAttribute, QNetworkRequest.CacheLoadControl.AlwaysNetwork
+        )
+        if self.token:
+            made.setRawHeader(b"Authorization", f"Bearer {self.token}".encode())
+        return made
+
+    def has_sent(self, reply: QNetworkReply) -> bool:
+        """Whether this answer comes from that service."""
+        stamp = bytes(reply.rawHeader(INSTANCE_HEADER).data()).decode("latin-1")
+        return self.instance in ("", stamp)
+
+
 def manager(parent: QObject) -> QNetworkAccessManager:
     """A network manager that ignores the system's proxies."""
     made = QNetworkAccessManager(parent)
@@ -19,24 +49,10 @@ def manager(parent: QObject) -> QNetworkAccessManager:
     return made
 
 
-def request(url: QUrl) -> QNetworkRequest:
-    made = QNetworkRequest(url)
-    made.setAttribute(QNetworkRequest.Attribute.Http2AllowedAttribute, False)
-    made.setAttribute(
-        QNetworkRequest.Attribute.CacheLoadControlAttribute, QNetworkRequest.CacheLoadControl.AlwaysNetwork
-    )
-    return made
-
-
 def status(reply: QNetworkReply) -> int | None:
     """The status code, once there is one."""
     code = reply.attribute(QNetworkRequest.Attribute.HttpStatusCodeAttribute)
     return code if isinstance(code, int) else None
-
-
-def is_from(reply: QNetworkReply, instance: str) -> bool:
-    """Whether this answer comes from the service with the name `instance`, drawn at its start."""
-    return bytes(reply.rawHeader(INSTANCE_HEADER).data()).decode("latin-1") == instance
 
 
 def give_up(reply: QNetworkReply) -> None:

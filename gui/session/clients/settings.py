@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from PySide6.QtCore import QElapsedTimer, QObject, QTimer, QUrl, Signal
+from PySide6.QtCore import QElapsedTimer, QObject, QTimer, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
 
 from gui.session.clients import network
+from gui.session.clients.network import Address
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import Deployment
 
@@ -55,8 +56,7 @@ class ResourceClient(QObject):
     def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._manager = manager
-        self._url: str | None = None
-        self._instance = ""
+        self._address: Address | None = None
         self._reply: QNetworkReply | None = None
         self._asked: dict[str, object] = {}
         self._held = QElapsedTimer()
@@ -68,17 +68,17 @@ class ResourceClient(QObject):
         """Whether a change has not been answered yet."""
         return bool(self._asked) or self._reply is not None
 
-    def connect_to(self, url: str, instance: str) -> None:
-        """Use the service `instance` at `url`, and read the resource."""
+    def connect_to(self, address: Address) -> None:
+        """Use the service at `address`, and read the resource."""
         self.leave()
-        self._url, self._instance = url, instance
-        self._follow(self._manager.get(self._request()))
+        self._address = address
+        self._follow(self._manager.get(self._request(address)))
 
     def leave(self) -> None:
         """Forget the service and drop pending changes."""
         self._quiet.stop()
         self._asked.clear()
-        self._url = None
+        self._address = None
         self._forget()
         reply, self._reply = self._reply, None
         if reply is not None:
@@ -86,7 +86,7 @@ class ResourceClient(QObject):
 
     def ask(self, changes: Mapping[str, object]) -> None:
         """Ask for `changes`, with those that have not been sent yet; the service checks them."""
-        if not changes or self._url is None:
+        if not changes or self._address is None:
             return
         if not self._asked:
             self._held.start()
@@ -111,13 +111,14 @@ class ResourceClient(QObject):
         self._quiet.start(wait_ms)
 
     def _send(self) -> None:
+        assert self._address is not None
         changes, self._asked = self._asked, {}
-        request = self._request()
+        request = self._request(self._address)
         request.setHeader(QNetworkRequest.KnownHeaders.ContentTypeHeader, "application/json")
         self._follow(self._manager.put(request, msgspec.json.encode(changes)))
 
-    def _request(self) -> QNetworkRequest:
-        request = network.request(QUrl(f"{self._url}{self.resource.path}"))
+    def _request(self, address: Address) -> QNetworkRequest:
+        request = address.request(self.resource.path)
         request.setTransferTimeout(self.resource.timeout_ms)
         return request
 
@@ -136,7 +137,7 @@ class ResourceClient(QObject):
         body = bytes(reply.readAll().data()) if reply.isOpen() else b""  # Qt closes one that took too long
         if status is None:
             self.failed.emit(f"{self.resource.sent} did not reach the service: {reply.errorString()}.")
-        elif not network.is_from(reply, self._instance):
+        elif self._address is None or not self._address.has_sent(reply):
             self.failed.emit(network.STRANGER)
         elif status == 200:
             try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import msgspec
-from PySide6.QtCore import QObject, QTimer, QUrl, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui.session.clients import network
+from gui.session.clients.network import Address
 from service.messages.event_stream import ERROR, EventReader, EventTooLongError
 from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 
@@ -18,9 +20,13 @@ SILENCE_MS: Final = 3_000
 
 
 class TelemetryClient(QObject):
-    """Follows `GET /telemetry`."""
+    """Follows `GET /telemetry`.
 
-    frame_received = Signal(object)  # a `TelemetryFrame`; each number once, in order
+    Attributes:
+        lost_s: when the stream broke off, on the clock of `time.monotonic`; ``None`` while it is read.
+    """
+
+    frame_received = Signal(object)  # a `TelemetryFrame`; each number of a service once, in order
     frames_missed = Signal(object)  # a `FramesMissed`: the service no longer keeps them
     trouble = Signal(str)  # a sentence for the log: the stream broke or could not be read, and is tried again
 
@@ -28,35 +34,42 @@ class TelemetryClient(QObject):
         super().__init__(parent)
         self._manager = manager
         self._decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)
-        self._url: str | None = None
-        self._instance = ""
+        self._address: Address | None = None
         self._reply: QNetworkReply | None = None
         self._stream = EventReader()
         self._last_number: int | None = None
+        self._service = ""
+        self.lost_s: float | None = None
         self._retry_ms = FIRST_RETRY_MS
         self._retry = QTimer(self, singleShot=True)
         self._retry.timeout.connect(self._connect)
         self._silence = QTimer(self, singleShot=True, interval=SILENCE_MS)
         self._silence.timeout.connect(self._on_silence)
 
-    def follow(self, url: str, instance: str) -> None:
-        """Read the telemetry of the service `instance` at `url` from its next frame on."""
+    def follow(self, address: Address) -> None:
+        """Read the telemetry of the service at `address` from its next frame on."""
         self.leave()
-        self._url, self._instance = url, instance
-        self._last_number = None
+        self._address = address
+        self._last_number = self.lost_s = None
         self._retry_ms = FIRST_RETRY_MS
         self._connect()
 
+    def try_now(self) -> None:
+        """Look at once whether a stream that broke off can be taken up again."""
+        if self._retry.isActive():
+            self._retry.stop()
+            self._connect()
+
     def leave(self) -> None:
         """Read no more."""
-        self._url = None
+        self._address = self.lost_s = None
         self._retry.stop()
         self._drop()
 
     def _connect(self) -> None:
-        assert self._url is not None
+        assert self._address is not None
         after = "" if self._last_number is None else f"?after={self._last_number}"
-        request = network.request(QUrl(f"{self._url}/telemetry{after}"))
+        request = self._address.request(f"/telemetry{after}")
         request.setRawHeader(b"Accept", b"text/event-stream")
         request.setRawHeader(b"Accept-Encoding", b"identity")
         self._stream = EventReader()
@@ -69,7 +82,8 @@ class TelemetryClient(QObject):
         reply = self._reply
         if reply is None or network.status(reply) != 200:
             return
-        if not network.is_from(reply, self._instance):
+        assert self._address is not None
+        if not self._address.has_sent(reply):
             self._try_again(network.STRANGER)
             return
         self._silence.start()
@@ -87,13 +101,18 @@ class TelemetryClient(QObject):
     def _take(self, data: bytes) -> None:
         event = self._decoder.decode(data)
         self._retry_ms = FIRST_RETRY_MS
+        self.lost_s = None
         match event:
             case FramesMissed():
                 self._last_number = event.last
                 self.frames_missed.emit(event)
-            case TelemetryFrame() if self._last_number is None or event.number > self._last_number:
-                self._last_number = event.number
+            case TelemetryFrame() if self._is_new(event):
+                self._last_number, self._service = event.number, event.service
                 self.frame_received.emit(event)
+
+    def _is_new(self, frame: TelemetryFrame) -> bool:
+        """Whether it was not received yet; another service at the same address has numbers of its own."""
+        return self._last_number is None or frame.number > self._last_number or frame.service != self._service
 
     def _on_reply_finished(self) -> None:
         reply = self._reply
@@ -111,6 +130,7 @@ class TelemetryClient(QObject):
 
     def _try_again(self, why: str) -> None:
         self._drop()
+        self.lost_s = self.lost_s or time.monotonic()
         self._retry.start(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, LONGEST_RETRY_MS)
         self.trouble.emit(why)

@@ -14,6 +14,7 @@ from service.analysis.goal.control import HoldEvent, HoldTask, SearchEvent, Sear
 from service.analysis.predict.control import Ask, Observe, Predicted
 from service.analysis.predict.observation import ENCODER, Observation
 from service.messages.load import Pattern
+from service.messages.options import Attachment
 from service.messages.pipes import ExitCode, our_python
 from service.messages.settings import Settings
 
@@ -67,10 +68,10 @@ class CompareProcess(TaskProcess):
     def __init__(self, parent: QObject) -> None:
         super().__init__(CompareEvent, COMPARE_GRACE_MS, parent)
 
-    def start(self, url: str, task: ComparePlan | SweepTask) -> None:
-        """Carry out `task` on the service at `url`."""
+    def start(self, at: Attachment, task: ComparePlan | SweepTask) -> None:
+        """Carry out `task` on the service there."""
         command = "compare" if isinstance(task, ComparePlan) else "sweep"
-        self._begin((command, "--control", "--url", url), task)
+        self._begin((command, "--control", *at.address), task)
 
 
 class SearchProcess(TaskProcess):
@@ -93,8 +94,8 @@ class HoldProcess(TaskProcess):
     def __init__(self, parent: QObject) -> None:
         super().__init__(HoldEvent, TASK_GRACE_MS, parent)
 
-    def start(self, url: str, task: HoldTask) -> None:
-        self._begin(("hold", "--control", "--url", url), task)
+    def start(self, at: Attachment, task: HoldTask) -> None:
+        self._begin(("hold", "--control", *at.address), task)
 
 
 class PredictProcess(ChildOwner):

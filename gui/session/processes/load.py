@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.session.processes.child import ChildOwner, Ending
 from service.messages.load import LoadCommand, LoadEvent, LoadFrame, LoadRefused
+from service.messages.options import Attachment
 from service.messages.pipes import our_python
 
 GRACE_MS: Final = 3_000
@@ -25,45 +26,45 @@ class LoadProcess(ChildOwner):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(LoadEvent, GRACE_MS, parent)
-        self._url: str | None = None
-        self._next_url: str | None = None
+        self._at: Attachment | None = None
+        self._next: Attachment | None = None
         self._for_next: list[LoadCommand] = []
 
-    def start(self, url: str) -> None:
-        """Run a generator that asks the service at `url`; one that runs for another service is ended first."""
+    def start(self, at: Attachment) -> None:
+        """Run a generator that asks the service there; one that runs for another service is ended first."""
         if not self._child.is_running:
-            self._url, self._next_url = url, None
-            self._child.start([*GENERATOR, "--url", url])
+            self._at, self._next = at, None
+            self._child.start([*GENERATOR, *at.address])
             held, self._for_next = self._for_next, []
             for command in held:
                 self.send(command)
-        elif url != self._url or self._next_url is not None:
-            self._next_url = url
+        elif at != self._at or self._next is not None:
+            self._next = at
             self._child.end(by_end_of_file=True)
 
     def send(self, command: LoadCommand) -> None:
         """Send a command; it starts a generator that died, and waits for one that is being replaced."""
-        if self._next_url is not None:
+        if self._next is not None:
             self._for_next.append(command)
             return
         if not self._child.is_running:
-            if self._url is None:
+            if self._at is None:
                 self.refused.emit("There is no service to ask: start it first.")
                 return
-            self.start(self._url)
+            self.start(self._at)
         self._child.write_line(msgspec.json.encode(command))
 
     def stop(self) -> None:
         """Cancel all requests and end the process, without waiting; `stopped` follows."""
         self._for_next.clear()
-        self._url = self._next_url = None
+        self._at = self._next = None
         if self._child.is_running:
             self._child.end(by_end_of_file=True)
         else:
             self.stopped.emit()
 
     def kill(self) -> None:
-        self._url = self._next_url = None
+        self._at = self._next = None
         self._child.kill()
 
     def _take(self, event: LoadEvent) -> None:
@@ -74,7 +75,7 @@ class LoadProcess(ChildOwner):
                 self.refused.emit(event.reason)
 
     def _on_child_ended(self, ending: Ending) -> None:
-        follower = self._next_url
+        follower = self._next
         if follower is not None:
             self.start(follower)
         elif ending.asked:

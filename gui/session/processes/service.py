@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.session.processes.child import ChildOwner, Ending
 from service.messages.life import Failed, Ready, ServiceState, Starting, Stopped
-from service.messages.options import ServiceOptions
+from service.messages.options import Attachment, ServiceOptions
 from service.messages.pipes import our_python
 
 GRACE_MS: Final = 15_000
@@ -62,12 +62,12 @@ class ServiceProcess(ChildOwner):
         super().__init__(ServiceState, grace_ms, parent)
         self._is_dead = False
         self._is_stop_wanted = False
-        self._next: ServiceStart | None = None
+        self._next: ServiceStart | Attachment | None = None
         self.instance: str | None = None
         self.ready: Ready | None = None
 
-    def start(self, start: ServiceStart) -> None:
-        """Start the service, after the last one has ended."""
+    def start(self, start: ServiceStart | Attachment) -> None:
+        """Start the service, or attach to one that runs, after the last one has ended."""
         if self._child.is_running:
             self._next = start
             self._is_stop_wanted = True

@@ -46,6 +46,7 @@ class Verdict:
         finding: the finding that the sentence says; it is not said again below.
         mend: the finding whose change is offered, or ``None``.
         is_held: it says how well Hold keeps the goal.
+        is_lost: nothing is heard of the service, and can be looked for at once.
     """
 
     state: State
@@ -56,6 +57,7 @@ class Verdict:
     finding: Finding | None = None
     mend: Finding | None = None
     is_held: bool = False
+    is_lost: bool = False
 
     @property
     def text(self) -> str:
