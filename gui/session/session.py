@@ -264,8 +264,9 @@ class Session(QObject):
     def _on_service_stopped(self) -> None:
         if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
             if self.ready is not None:
-                self.history.mark_stop()
-                self.heard.emit(ServiceEnded())
+                mark = self.history.mark_left if self.is_attached else self.history.mark_stop
+                mark()
+                self.heard.emit(ServiceEnded(is_left=self.is_attached))
             self._move(Event.STOPPED)
         self._report_rest()
 

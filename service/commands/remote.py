@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
@@ -146,7 +147,8 @@ class RemoteService:
         return msgspec.json.decode(answer, type=VersionedSettings)
 
     def _unreachable(self, error: BaseException) -> ServiceUnreachableError:
-        why = str(error) or type(error).__name__
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number) if number else str(error) or type(error).__name__
         return ServiceUnreachableError(f"{self.url} does not answer ({why}). Start it with: python -m service")
 
     def _stranger(self) -> ServiceUnreachableError:

@@ -99,6 +99,20 @@ def test_that_a_running_service_is_looked_at_asked_changed_and_left_running(
     assert batchscope.errors == []
 
 
+def test_that_nothing_has_failed_of_what_runs_as_it_is_left(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, run_scripted: RunScripted
+) -> None:
+    _, ready = run_scripted("--step-s=0.2")
+    near, far = (attached(qtbot, make_batchscope, Attachment(ready.url)) for _ in range(2))
+    fire(far, "one")
+    qtbot.waitUntil(lambda: outcomes(near) == ["running"])
+
+    near.window.toolbar.step_wanted.emit("stop")
+    qtbot.waitUntil(lambda: near.composition.session.state is LifeCycle.NOT_STARTED)
+    qtbot.waitUntil(lambda: outcomes(near) == ["cancelled"])
+    qtbot.waitUntil(lambda: outcomes(far) == ["done"])
+
+
 def test_that_two_windows_agree_on_one_service_one_of_them_through_a_forwarded_port(
     qtbot: QtBot, make_batchscope: MakeBatchscope, other: tuple[ServiceProcess, Ready]
 ) -> None:

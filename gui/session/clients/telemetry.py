@@ -23,7 +23,7 @@ class TelemetryClient(QObject):
     """Follows `GET /telemetry`.
 
     Attributes:
-        lost_s: when the stream broke off, on the clock of `time.monotonic`; ``None`` while it is read.
+        lost_s: since when nothing is heard, on the clock of `time.monotonic`; ``None`` while the stream is read.
     """
 
     frame_received = Signal(object)  # a `TelemetryFrame`; each number of a service once, in order
@@ -40,6 +40,7 @@ class TelemetryClient(QObject):
         self._last_number: int | None = None
         self._service = ""
         self.lost_s: float | None = None
+        self._heard_s = 0.0
         self._retry_ms = FIRST_RETRY_MS
         self._retry = QTimer(self, singleShot=True)
         self._retry.timeout.connect(self._connect)
@@ -49,7 +50,7 @@ class TelemetryClient(QObject):
     def follow(self, address: Address) -> None:
         """Read the telemetry of the service at `address` from its next frame on."""
         self.leave()
-        self._address = address
+        self._address, self._heard_s = address, time.monotonic()
         self._last_number = self.lost_s = None
         self._retry_ms = FIRST_RETRY_MS
         self._connect()
@@ -101,7 +102,7 @@ class TelemetryClient(QObject):
     def _take(self, data: bytes) -> None:
         event = self._decoder.decode(data)
         self._retry_ms = FIRST_RETRY_MS
-        self.lost_s = None
+        self.lost_s, self._heard_s = None, time.monotonic()
         match event:
             case FramesMissed():
                 self._last_number = event.last
@@ -130,7 +131,7 @@ class TelemetryClient(QObject):
 
     def _try_again(self, why: str) -> None:
         self._drop()
-        self.lost_s = self.lost_s or time.monotonic()
+        self.lost_s = self._heard_s
         self._retry.start(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, LONGEST_RETRY_MS)
         self.trouble.emit(why)

@@ -32,7 +32,7 @@ from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.objectives import Objectives
 from service.messages.settings import SettingsChange, VersionedSettings
-from service.messages.telemetry import SILENT_S, FramesMissed, ReplicaStatus, TelemetryFrame
+from service.messages.telemetry import SILENT_S, FramesMissed, ReplicaStatus, RequestState, TelemetryFrame
 from service.messages.workload import TEXT
 
 KEPT_S: Final = 600.0
@@ -200,6 +200,11 @@ class History:
     def mark_stop(self) -> None:
         """Note that the service ended in order, and with it the requests under way."""
         self._end_service(self.now_s())
+        self.revision += 1
+
+    def mark_left(self) -> None:
+        """Note that a service which runs on is looked at no longer: what becomes of requests under way is not known."""
+        self._end_service(self.now_s(), "cancelled", "Nobody looked at the service until its end.")
         self.revision += 1
 
     def mark_failure(self, at_s: float | None = None) -> None:
@@ -383,9 +388,9 @@ class History:
         self.sender_clock.note_clock(frame.clock)
         self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)
 
-    def _end_service(self, at_s: float) -> None:
+    def _end_service(self, at_s: float, state: RequestState = "failed", why: str = "The service stopped.") -> None:
         self._ended_s = at_s
-        self.requests.close(self.requests.open_rows().tolist(), at_s, "The service stopped.")
+        self.requests.close(self.requests.open_rows().tolist(), at_s, why, state)
         self.batches.close(at_s)
         self.replicas = ()
 

@@ -157,15 +157,15 @@ class RequestTable:
             is_open &= self.columns["slot"] == slot
         return np.flatnonzero(is_open) + self.columns.first
 
-    def close(self, rows: Iterable[int], at_s: float, error: str) -> None:
-        """End requests of which the service reports no end: done if the sender was answered, else failed."""
+    def close(self, rows: Iterable[int], at_s: float, error: str, state: RequestState = "failed") -> None:
+        """End requests of which the service reports no end: done if the sender was answered, else in this `state`."""
         for row in rows:
             if self.columns.has(row) and math.isinf(self.columns.get(row, "finished")):
                 texts = self._texts_of(row)
                 is_answered = texts.outcome == "ok"
                 end_s = min(self.columns.get(row, "client_finished"), at_s) if is_answered else at_s
                 self.columns.set(row, "finished", max(end_s, self.columns.get(row, "received")))
-                self.columns.set(row, "state", STATE_CODES["done" if is_answered else "failed"])
+                self.columns.set(row, "state", STATE_CODES["done" if is_answered else state])
                 if not is_answered:
                     texts.error = texts.error or error
                 self._changed[row] = None

@@ -67,9 +67,13 @@ class ServiceStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
 
 
 class ServiceEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="ended"):
-    """The service stopped, or failed, for which `reason` is the sentence that was shown."""
+    """The service stopped, or failed, for which `reason` is the sentence that was shown.
+
+    Or it `is_left` running by a window that had attached to it.
+    """
 
     reason: str | None = None
+    is_left: bool = False
 
 
 class ClockJumped(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="clock"):

@@ -312,6 +312,8 @@ class Replay:
                 self.history.service_started()
             case ServiceEnded(reason=str()):
                 self.history.mark_failure()
+            case ServiceEnded(is_left=True):
+                self.history.mark_left()
             case ServiceEnded():
                 self.history.mark_stop()
             case ClockJumped(jump=jump):
