@@ -16,7 +16,7 @@ A batch whose prompts are read can take over the rows of another: these get the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Final
 
@@ -27,7 +27,7 @@ from service.engine.model.batch_cache import BatchCache, OwnColumns
 from service.engine.model.passes import ForwardPass, Part, Span
 from service.engine.prefixes import Prefixes
 from service.engine.row import Row
-from service.engine.sampling import Draw, on_device
+from service.engine.sampling import on_device
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
@@ -105,7 +105,7 @@ class Batch:
         """Begin behind the columns of which every row that has begun there has a known beginning."""
         found = [prefixes.find(row.token_ids) for row in self.rows]
         for row in self.rows:
-            prefixes.note(row.sequence.prompt_ids)
+            prefixes.note(row.prompt_ids)
         start = min(pad + (each.tokens if each else 0) for pad, each in zip(self._pads, found, strict=True))
         counts = [max(start - pad, 0) for pad in self._pads]
         if not sum(counts) or self._unread.shape[1] <= self._forward.graphed_columns:
@@ -117,9 +117,9 @@ class Batch:
     def _keep_shared(self, prefixes: Prefixes) -> None:
         """The prompts are read: keep the beginnings that others have as well."""
         for number, row in enumerate(self.rows):
-            if count := prefixes.wanted(row.sequence.prompt_ids):
+            if count := prefixes.wanted(row.prompt_ids):
                 copy = self._cache.copy_of(number, self._pads[number], count)
-                prefixes.keep(row.sequence.prompt_ids[:count], copy)
+                prefixes.keep(row.prompt_ids[:count], copy)
 
     def next_part(self) -> Part:
         """The columns to be put through the model next, of those rows that have begun before their end."""
@@ -147,15 +147,12 @@ class Batch:
         mask = torch.arange(read, device=ids.device) <= positions
         return Part(ids, positions, mask, self._cache, spans)
 
-    def draws(self, part: Part, first: int) -> Iterator[Draw]:
-        """How to sample the tokens that come after `part`, whose first row is row `first` of the pass."""
-        if self._is_last(part):
-            for number, row in enumerate(self.rows, first):
-                if draw := row.draw(number):
-                    yield draw
+    def receiving(self, part: Part) -> Sequence[Row]:
+        """The rows that get a token after `part`: all of them, or none while prompts are read."""
+        return self.rows if self._is_last(part) else ()
 
-    def advance(self, part: Part, tokens: Tensor, *, is_counted: bool) -> bool:
-        """`part` is in the cache now; returns whether it was the last, so that `tokens` come next.
+    def advance(self, part: Part, tokens: Tensor, *, is_counted: bool) -> None:
+        """`part` is in the cache now, and `tokens` come next if it was the last.
 
         The step `is_counted` in one of the batches that made it.
         """
@@ -177,7 +174,6 @@ class Batch:
         if is_last:
             for row in self.rows:
                 row.in_flight += 1
-        return is_last
 
     def padding_with(self, other: Batch) -> int:
         """Columns of padding that both would have as one."""
@@ -241,7 +237,7 @@ class Batch:
     @property
     def _longest_left(self) -> int:
         """Tokens that come at most."""
-        return max(row.sequence.sampling.max_tokens - len(row.sequence.tokens) for row in self.rows)
+        return max(row.tokens_left for row in self.rows)
 
     def _active(self, end: int) -> int:
         """How many of the first rows hold all that have a token before column `end`."""

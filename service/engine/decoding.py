@@ -15,7 +15,7 @@ from typing import TypeAlias
 from service.engine.batch import Forward, sum_of
 from service.engine.compute_thread import ComputeThread
 from service.engine.groups import Groups
-from service.engine.job import DeviceLostError, Emit, Progress
+from service.engine.job import DeviceLostError, Emit, Likelihoods, Progress
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
 from service.engine.steps import Steps, Token
@@ -131,11 +131,11 @@ def _progress(tokens: Sequence[Token] | Failure) -> list[Progress] | Failure:
     return tokens if isinstance(tokens, Failure) else [_advance(*token) for token in tokens if not token.row.is_done]
 
 
-def _advance(row: Row, token: int, is_fit: bool) -> Progress:
+def _advance(row: Row, token: int, is_fit: bool, likelihoods: Likelihoods | None) -> Progress:
     """Give the row its token. A row whose token can't be used, for whatever reason, ends alone."""
     if not is_fit:
         return row.fail(_UNFIT_LOGITS)
-    progress = attempt(lambda: row.advance(token))
+    progress = attempt(lambda: row.advance(token, likelihoods))
     if isinstance(progress, Failure):
         return row.fail(f"The text of this completion could not be written: {progress.text}")
     return progress

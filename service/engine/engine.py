@@ -14,7 +14,17 @@ from typing import Any
 from service.engine.batch import READ_COLUMNS, Forward
 from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
-from service.engine.job import TIMES_LONGEST, Admit, Emit, PromptError, SamplingParams, Sequence
+from service.engine.job import (
+    TIMES_LONGEST,
+    Admit,
+    Conversation,
+    Emit,
+    Prompt,
+    PromptError,
+    SamplingParams,
+    Sequence,
+    TokenIds,
+)
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
 from service.engine.prefixes import USUAL_ROOM_TOKENS
@@ -27,11 +37,14 @@ LEAST_STALL_S = {"cpu": 4.0}
 USUAL_LEAST_STALL_S = 15.0  # of a device that now and then compiles something
 READING_S = 0.02  # of a token of a prompt, at worst
 SPARE_SHARE = 16  # of what memory holds: one part in this many may be the padding of a group, another the kept prefixes
+_EMPTY = "The prompt is empty: there is nothing to continue."
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
 
 
 class TextEngine:
     """Decodes batches with one model."""
+
+    gives_logprobs = True
 
     def __init__(self, loaded: LoadedModel, thread: ComputeThread | None = None, memory_tokens: int = 0) -> None:
         """`memory_tokens`: whose keys and values memory holds at a time; 0 where that is not known."""
@@ -54,15 +67,19 @@ class TextEngine:
         """How much of the decoding is replayed; ``None`` where the device is no GPU."""
         return getattr(self.forward.compute, "use", None)
 
-    def encode(self, prompt: str, max_tokens: int) -> list[int]:
+    def encode(self, prompt: Prompt, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
         return self._encoder.encode(prompt, max_tokens)
 
-    def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
+    def job(self, id: str, input: Prompt, sampling: SamplingParams) -> Sequence:
         """The sequence of a prompt; raises as `encode` does."""
-        if not isinstance(input, str):
+        if not isinstance(input, str | TokenIds | Conversation):
             raise PromptError(f"A prompt is a text, not {str(input)[:80]}.")
-        return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
+        ids = self.encode(input, sampling.least_tokens)
+        return Sequence(id, ids, sampling.within(self._encoder.most_tokens - len(ids)))
+
+    def spell(self, token: int) -> bytes:
+        return self._detokenizer.spell(token)
 
     def adopt(self, settings: Settings) -> None:
         least = READ_COLUMNS if self.forward.is_deterministic else 1
@@ -102,9 +119,12 @@ class TextEngine:
 class Encoder:
     """One model's tokenizer, safe to use from several threads.
 
-    Text that looks like a special token (``<|im_end|>``) is taken as plain text: the author of a prompt
+    Text that looks like a special token (``<|im_end|>``) is taken as plain text: the author of a prompt or a message
     can neither end it early nor put words into another role's mouth. What the tokenizer itself puts around a
-    prompt, such as Llama's ``<s>``, stays special.
+    prompt, such as Llama's ``<s>``, and what the model's template puts around messages, stays special.
+
+    Attributes:
+        most_tokens: that a prompt and its completion may have together.
     """
 
     def __init__(self, tokenizer: Any, context_length: int, vocabulary: int, memory_tokens: int = 0) -> None:
@@ -113,16 +133,15 @@ class Encoder:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._context_length = context_length
+        self.most_tokens = min(context_length, memory_tokens or context_length)
         self._lock = threading.Lock()
         self._backend = _own_backend(tokenizer)
 
-    def encode(self, prompt: str, max_tokens: int) -> list[int]:
+    def encode(self, prompt: Prompt, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises `PromptError`."""
-        _check_text(prompt)
-        self._check_beginning(prompt, max_tokens)
-        tokens = self._tokens(prompt)
+        tokens = list(prompt) if isinstance(prompt, TokenIds) else self._tokens_of(prompt, max_tokens)
         if not tokens:
-            raise PromptError("The prompt is empty: there is nothing to continue.")
+            raise PromptError(_EMPTY)
         if len(tokens) + max_tokens > self._context_length:
             raise self._too_long(len(tokens), max_tokens)
         if 0 < self._memory_tokens < len(tokens) + max_tokens:
@@ -132,11 +151,19 @@ class Encoder:
                 "and start the service anew."
             )
         if max(tokens) >= self._vocabulary:  # on a GPU, looking it up would end the whole process
+            why = "" if isinstance(prompt, TokenIds) else " Its tokenizer belongs to another model."
             raise PromptError(
-                f"The prompt holds token {max(tokens)}, which this model does not know: it has {self._vocabulary}. "
-                "Its tokenizer belongs to another model."
+                f"The prompt holds token {max(tokens)}, which this model does not know: it has {self._vocabulary}.{why}"
             )
         return tokens
+
+    def _tokens_of(self, prompt: str | Conversation, max_tokens: int) -> list[int]:
+        if not prompt:
+            raise PromptError(_EMPTY)
+        text = prompt if isinstance(prompt, str) else prompt.text
+        _check_text(text)
+        self._check_beginning(text, max_tokens)
+        return self._tokens(prompt) if isinstance(prompt, str) else self._templated(prompt)
 
     def _check_beginning(self, prompt: str, max_tokens: int) -> None:
         """Refuse a text far beyond the context after reading a part of it: a megabyte takes a second to read."""
@@ -160,10 +187,26 @@ class Encoder:
         with self._lock:
             return list(self._tokenizer(text, split_special_tokens=True)["input_ids"])
 
+    def _templated(self, conversation: Conversation) -> list[int]:
+        if not self._tokenizer.chat_template:
+            raise PromptError(
+                "This model has no chat template, so it only continues texts: ask at POST /v1/completions, or choose a "
+                "model that was made for chats."
+            )
+        try:
+            with self._lock:
+                ids = self._tokenizer.apply_chat_template(
+                    [dict(message) for message in conversation],
+                    add_generation_prompt=True,
+                    sanitize_control_tokens=True,
+                    return_dict=False,
+                )
+        except Exception as error:  # whatever a template raises, which came with the model
+            raise PromptError(f"The model's chat template refuses these messages: {error}") from error
+        return list(ids)
+
 
 def _check_text(prompt: str) -> None:
-    if not prompt:
-        raise PromptError("The prompt is empty: there is nothing to continue.")
     try:
         prompt.encode()
     except UnicodeEncodeError as error:

@@ -7,7 +7,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
-from service.engine.job import TIMES_LONGEST, Admit, DeviceLostError, Emit, Job, Line, Progress, is_of_lost_device
+from service.engine.job import (
+    TIMES_LONGEST,
+    Admit,
+    Conversation,
+    DeviceLostError,
+    Emit,
+    Job,
+    Line,
+    Progress,
+    TokenIds,
+    is_of_lost_device,
+)
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from service.messages.text import encodable
@@ -44,9 +55,16 @@ class FunctionEngine:
         self._workload = workload
 
     memory_tokens = 0
+    gives_logprobs = False
     graphs = None
 
     def job(self, id: str, input: Any, sampling: object) -> Call:
+        if isinstance(input, TokenIds | Conversation):
+            kind = "token ids" if isinstance(input, TokenIds) else "messages"
+            raise ValueError(
+                f"The workload {self.name} is no language model and takes no {kind}: its inputs are lines of text at "
+                "POST /v1/completions, or values at POST /."
+            )
         try:
             value = self._workload.parse(input) if isinstance(input, Line) else input
             return Call(id, self._workload.check(value))
@@ -54,6 +72,9 @@ class FunctionEngine:
             raise
         except Exception as error:  # a workload that did not expect such a thing
             raise ValueError(f"The workload {self.name} cannot take {_shown(input)}: {_in_words(error)}") from error
+
+    def spell(self, token: int) -> bytes:
+        return b""
 
     def adopt(self, settings: Settings) -> None:
         """A function reads no prompts."""

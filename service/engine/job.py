@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, GraphUse
@@ -19,6 +19,26 @@ class Line(str):
     """An input as a person types it, and not yet as the engine takes it."""
 
     __slots__ = ()
+
+
+class TokenIds(tuple[int, ...]):
+    """A prompt as the ids of its tokens."""
+
+    __slots__ = ()
+
+
+class Conversation(tuple[Mapping[str, str], ...]):
+    """Messages, each with its `role` and `content`, of which a model's own template makes the prompt of an answer."""
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        """What all of them say."""
+        return "".join(message["content"] for message in self)
+
+
+Prompt: TypeAlias = str | TokenIds | Conversation
 
 
 class Job:
@@ -102,20 +122,25 @@ class Engine(Protocol):
     Attributes:
         name: of its model or function.
         memory_tokens: how many tokens of jobs its memory holds at a time; 0 where that is not known.
+        gives_logprobs: whether it tells how likely tokens were.
         graphs: how much of the decoding is replayed; ``None`` where the device is no GPU.
     """
 
     name: str
     memory_tokens: int
+    gives_logprobs: bool
 
     @property
     def graphs(self) -> GraphUse | None: ...
 
     def job(self, id: str, input: Any, sampling: Any) -> Job:
-        """For a `Line`, or an input as JSON has it; raises a `ValueError` that says why it cannot be computed.
+        """For a `Line`, another `Prompt`, or an input as JSON has it.
 
-        Any thread may call it.
+        Raises a `ValueError` that says why it cannot be computed. Any thread may call it.
         """
+
+    def spell(self, token: int) -> bytes:
+        """What a token stands for by itself, in UTF-8, of which it may be a part; nothing where there are no tokens."""
 
     def adopt(self, settings: Settings) -> None:
         """What is read next of the prompts that join is read under these; any thread may call it."""
@@ -147,6 +172,9 @@ class SamplingParams:
     seed: int | None = None  # makes the draws repeatable, whatever else is in the batch
     stop: tuple[str, ...] = ()  # texts that end the completion; they are not part of it
     ignore_eos: bool = False  # go on to `max_tokens` even where the model says that it is done
+    may_be_fewer: bool = False  # than `max_tokens`, where there is no room for so many
+    logprobs: int | None = None  # tell how likely each token was, and so many that were likeliest
+    judges_prompt: bool = False  # tell it of the tokens of the prompt too
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -157,11 +185,34 @@ class SamplingParams:
             raise ValueError("top_p must be above 0 and at most 1.")
         if not all(self.stop):
             raise ValueError("stop must not contain an empty text.")
+        if self.judges_prompt and self.logprobs is None:
+            raise ValueError("judges_prompt needs logprobs.")
 
     @property
     def is_greedy(self) -> bool:
         """Whether the likeliest token is taken; so small a temperature that nothing else has a chance counts too."""
         return self.temperature < 1e-5
+
+    @property
+    def least_tokens(self) -> int:
+        """For which there must be room."""
+        return 1 if self.may_be_fewer else self.max_tokens
+
+    def within(self, room: int) -> Self:
+        """The same for a prompt that leaves room for so many tokens."""
+        return replace(self, max_tokens=min(self.max_tokens, room)) if self.may_be_fewer else self
+
+
+class Likelihoods(NamedTuple):
+    """How likely tokens were in one place, as natural logarithms, before temperature and `top_p`.
+
+    Attributes:
+        taken: of the token that stands there.
+        likeliest: of the likeliest by their ids, the likeliest first.
+    """
+
+    taken: float
+    likeliest: Mapping[int, float]
 
 
 class Sequence(Job):
@@ -173,3 +224,5 @@ class Sequence(Job):
         self.prompt_ids = tuple(prompt_ids)
         self.sampling = sampling
         self.tokens: list[int] = []  # what has been generated so far; only the engine appends
+        # Where they are asked for: of the prompt's tokens from its second on, if it is judged, and of `tokens`.
+        self.likelihoods: list[Likelihoods] = []

@@ -8,7 +8,7 @@ from collections.abc import Collection, Set
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
-from service.engine.job import FinishReason, Progress, Sequence
+from service.engine.job import FinishReason, Likelihoods, Progress, Sequence
 from service.engine.sampling import Draw
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -18,12 +18,23 @@ _LONGEST_WAIT_TOKENS = 8  # for the rest of a character; UTF-8 needs at most fou
 
 
 class Row:
-    """Everything about one sequence that must outlive the batch it is computed in."""
+    """Everything about one sequence that must outlive the batch it is computed in.
+
+    A pass tells of its last column alone what may follow. So where the tokens of the prompt are judged, only the first
+    is read as a prompt, and each of the others is the token of a step.
+
+    Attributes:
+        logprobs: how many of the likeliest tokens of each step are told of; ``None`` where it is not asked for.
+    """
 
     def __init__(self, sequence: Sequence, detokenizer: Detokenizer, eos: Set[int]) -> None:
         self.sequence = sequence
         self.is_done = False
         self.in_flight = 0  # tokens that are being computed and have not come yet
+        self.logprobs = sequence.sampling.logprobs
+        self._known = (
+            1 if sequence.sampling.judges_prompt else len(sequence.prompt_ids)
+        )  # of the prompt, without a step
         self._eos = frozenset() if sequence.sampling.ignore_eos else eos
         self._text = detokenizer.stream(sequence.prompt_ids)
         self._stop = StopFilter(sequence.sampling.stop)
@@ -33,16 +44,30 @@ class Row:
     @property
     def token_ids(self) -> list[int]:
         """The prompt and what has been generated, which is all that a forward pass needs to go on."""
-        return [*self.sequence.prompt_ids, *self.sequence.tokens]
+        return [*self.prompt_ids, *self.sequence.tokens]
+
+    @property
+    def prompt_ids(self) -> SequenceOf[int]:
+        """As much of the prompt as is known to a forward pass that begins."""
+        return self.sequence.prompt_ids[: self._known]
 
     @property
     def length(self) -> int:
-        return len(self.sequence.prompt_ids) + len(self.sequence.tokens)
+        return self._known + len(self.sequence.tokens)
 
     @property
     def tokens_left(self) -> int:
         """Tokens to launch if it does not end before `max_tokens`."""
-        return 0 if self.is_done else self.sequence.sampling.max_tokens - len(self.sequence.tokens) - self.in_flight
+        if self.is_done:
+            return 0
+        all_tokens = len(self.sequence.prompt_ids) + self.sequence.sampling.max_tokens
+        return all_tokens - self.length - self.in_flight
+
+    @property
+    def given(self) -> int | None:
+        """The token after those in flight where it is one of the prompt's."""
+        place = self._known + self.in_flight
+        return self.sequence.prompt_ids[place] if place < len(self.sequence.prompt_ids) else None
 
     def draw(self, row: int) -> Draw | None:
         """How to sample the token after those in flight, as row `row` of the batch; the same each time for a token."""
@@ -53,9 +78,14 @@ class Row:
             self._uniforms.append(self._random.random())
         return Draw(row, sampling.temperature, sampling.top_p, self._uniforms[self.in_flight])
 
-    def advance(self, token: int) -> Progress:
+    def advance(self, token: int, likelihoods: Likelihoods | None = None) -> Progress:
         """Take the next token."""
         del self._uniforms[:1]
+        if likelihoods is not None:
+            self.sequence.likelihoods.append(likelihoods)
+        if self._known < len(self.sequence.prompt_ids):
+            self._known += 1
+            return Progress(self.sequence, "", 0)
         self.sequence.tokens.append(token)
         if token in self._eos:
             return self._end("stop")
@@ -141,6 +171,19 @@ class Detokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         is_byte_level = backend is not None and isinstance(backend.decoder, decoders.ByteLevel)
         self._token_bytes = _byte_table(backend) if is_byte_level else None
+        # Behind this no space that a token begins with is stripped.
+        self._head: list[int] = [] if is_byte_level else tokenizer.encode("a", add_special_tokens=False)
+
+    def spell(self, token: int) -> bytes:
+        """What a token stands for by itself; a special one, which no text shows, for its name."""
+        if self._token_bytes is not None and token in self._token_bytes:
+            return self._token_bytes[token]
+        head, whole = (
+            self._tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+            for ids in (self._head, [*self._head, token])
+        )
+        text: str = whole[len(head) :]
+        return text.encode()
 
     def stream(self, prompt_ids: SequenceOf[int]) -> _ByteStream | _WindowStream:
         """Gives the text of the completion of `prompt_ids` while its tokens come.

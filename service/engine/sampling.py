@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 _NUCLEUS_TOKENS = 1024  # the likeliest, which are sorted; the whole vocabulary only if they fall short
+IMPOSSIBLE: Final = -9999.0
+"""The logarithm of no probability, as OpenAI's clients know it: JSON cannot write −∞."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,17 @@ def next_tokens(logits: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
         relative = logits[rows].float() - highest[rows, None].float()
         tokens[rows] = _sample(relative.nan_to_num(nan=0.0, posinf=0.0, neginf=float("-inf")), draws)
     return tokens, fit
+
+
+def log_probabilities(logits: Tensor, tokens: Tensor, rows: Sequence[int], most: int) -> Tensor:
+    """The logarithms of the probabilities of these rows' `tokens` and of their `most` likeliest tokens.
+
+    [rows, 1 + 2 * most]: the first is of the token itself, and the ids of the likeliest stand behind theirs.
+    """
+    at = on_device(rows, logits.device)
+    logarithms = torch.log_softmax(logits[at].float(), dim=-1).clamp_(min=IMPOSSIBLE)
+    highest, ids = logarithms.topk(min(most, logits.shape[-1]), dim=-1)
+    return torch.cat((logarithms.gather(1, tokens[at, None]), highest, ids.float()), dim=1)
 
 
 def _sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -25,18 +25,20 @@ from torch import Tensor
 from service.engine.batch import Batch, Forward, sum_of
 from service.engine.compute_thread import ComputeThread
 from service.engine.groups import Groups
+from service.engine.job import Likelihoods
 from service.engine.out_of_memory import Failure, attempt
 from service.engine.row import Row
-from service.engine.sampling import next_tokens
+from service.engine.sampling import log_probabilities, next_tokens, on_device
 from service.messages.telemetry import BatchWork
 
 
 class Token(NamedTuple):
-    """The next token of a row, and whether its logits were fit to choose from."""
+    """The next token of a row, whether its logits were fit to choose from, and how likely it was if that is asked."""
 
     row: Row
     token: int
     is_fit: bool
+    likelihoods: Likelihoods | None = None
 
 
 class Launched:
@@ -48,15 +50,25 @@ class Launched:
         parts = [batch.next_part() for batch in batches]
         sizes = [len(part.ids) for part in parts]
         placed = list(zip(batches, parts, accumulate(sizes[:-1], initial=0), strict=True))
-        draws = [draw for batch, part, first in placed for draw in batch.draws(part, first)]
-        tokens, fit = next_tokens(forward.compute(parts), draws)
-        self._chosen, self._is_there = _to_host(torch.stack((tokens, fit)))
+        # The number in the pass of each row that gets a token.
+        self._rows = [each for batch, part, first in placed for each in enumerate(batch.receiving(part), first)]
+        draws = [draw for number, row in self._rows if (draw := row.draw(number))]
+        judged = {number: row for number, row in self._rows if row.logprobs is not None}
+        logits = forward.compute(parts)
+        tokens, fit = next_tokens(logits, draws)
+        if given := [(number, token) for number, row in judged.items() if (token := row.given) is not None]:
+            numbers, known = on_device(given, tokens.device).unbind(1)
+            tokens[numbers] = known
+        wanted = [torch.stack((tokens, fit))]
+        if judged:
+            most = max(row.logprobs or 0 for row in judged.values())
+            wanted.append(log_probabilities(logits, tokens, list(judged), most))
+        self._judged = judged
+        self._wanted, self._is_there = _to_host(wanted)
         self._computed = sum(part.ids.numel() for part in parts)
         self._prompts = sum(part.ids.numel() for batch, part in zip(batches, parts, strict=True) if not batch.has_read)
-        self._rows: list[tuple[int, Row]] = []  # the number in the pass of each that gets a token
         for batch, part, first in placed:
-            if batch.advance(part, tokens[first : first + len(part.ids)], is_counted=first == 0):
-                self._rows += enumerate(batch.rows, first)
+            batch.advance(part, tokens[first : first + len(part.ids)], is_counted=first == 0)
 
     def read(self, since_s: float = 0.0) -> tuple[list[Token], float]:
         """Wait for the device.
@@ -66,10 +78,16 @@ class Launched:
         """
         if self._is_there is not None:
             self._is_there.synchronize()
-        chosen, is_fit = self._chosen.tolist()  # the one wait for the device in a step
+        # Here is the one wait for the device in a step.
+        (chosen, is_fit), *logarithms = [each.tolist() for each in self._wanted]
         took_s = time.perf_counter() - max(self._begun_s, since_s)
         self.drop()
-        tokens = [Token(row, chosen[number], bool(is_fit[number])) for number, row in self._rows]
+        likely = {
+            number: _likelihoods(row, each)
+            for of_judged in logarithms
+            for (number, row), each in zip(self._judged.items(), of_judged, strict=True)
+        }
+        tokens = [Token(row, chosen[number], bool(is_fit[number]), likely.get(number)) for number, row in self._rows]
         return tokens, took_s * self._prompts / self._computed
 
     def drop(self) -> None:
@@ -137,11 +155,18 @@ class Steps:
         return Launched(self._forward, self._groups.for_step())
 
 
-def _to_host(values: Tensor) -> tuple[Tensor, Any]:
+def _likelihoods(row: Row, logarithms: Sequence[float]) -> Likelihoods:
+    """Of the token of a row, from what `log_probabilities` gives of it."""
+    most = len(logarithms) // 2
+    likeliest = zip(map(int, logarithms[1 + most :]), logarithms[1 : 1 + most], strict=True)
+    return Likelihoods(logarithms[0], dict(islice(likeliest, row.logprobs)))
+
+
+def _to_host(values: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
     """`values` on their way to the host, and the event after which they are there."""
-    if not values.is_cuda:
+    if not values[0].is_cuda:
         return values, None
-    there = values.to("cpu", non_blocking=True)  # which pins the memory there
+    there = [each.to("cpu", non_blocking=True) for each in values]  # which pins the memory there
     is_there = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    is_there.record(torch.cuda.current_stream(values.device))
+    is_there.record(torch.cuda.current_stream(values[0].device))
     return there, is_there

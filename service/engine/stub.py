@@ -16,7 +16,18 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from service.engine.job import Admit, DeviceLostError, Emit, Progress, PromptError, SamplingParams, Sequence
+from service.engine.job import (
+    Admit,
+    Conversation,
+    DeviceLostError,
+    Emit,
+    Progress,
+    Prompt,
+    PromptError,
+    SamplingParams,
+    Sequence,
+    TokenIds,
+)
 from service.engine.model.report import ModelError
 from service.messages.options import STUB_MODEL
 from service.messages.settings import Settings
@@ -93,11 +104,14 @@ FAULTS: Final[dict[str, Fault]] = {
 class StubEngine:
     """Token n of a prompt's completion is ``<prompt#n>``, so that no two can be mistaken.
 
+    A prompt of messages has a line for each, `role: content`, and ends with the role of the answer.
+
     Attributes:
         batches: the ids of each batch so far.
     """
 
     name = STUB_MODEL
+    gives_logprobs = False
     graphs: GraphUse | None = None
 
     def __init__(
@@ -113,15 +127,19 @@ class StubEngine:
         self._faults = faults
         self._wait = wait
 
-    def encode(self, prompt: str, max_tokens: int) -> list[int]:
-        if not isinstance(prompt, str) or not prompt:
-            raise PromptError("The prompt is empty: there is nothing to continue.")
-        if len(prompt) + max_tokens > self.context_length:
+    def encode(self, prompt: Prompt, max_tokens: int) -> list[int]:
+        text = _text_of(prompt)
+        if len(text) + max_tokens > self.context_length:
             raise PromptError(f"The prompt and max_tokens exceed this model's context, {self.context_length} tokens.")
-        return [ord(character) for character in prompt]
+        return [ord(character) for character in text]
 
-    def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
-        return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
+    def job(self, id: str, input: Prompt, sampling: SamplingParams) -> Sequence:
+        ids = self.encode(input, sampling.least_tokens)
+        return Sequence(id, ids, sampling.within(self.context_length - len(ids)))
+
+    def spell(self, token: int) -> bytes:
+        """Of a prompt."""
+        return chr(token).encode()
 
     def adopt(self, settings: Settings) -> None:
         """Prompts are read at once."""
@@ -170,3 +188,18 @@ class StubEngine:
         sequence.tokens.append(count)
         is_last = count + 1 == sequence.sampling.max_tokens
         return Progress(sequence, f"<{prompt}#{count + 1}>", count + 1, "length" if is_last else None)
+
+
+def _text_of(prompt: Prompt) -> str:
+    if isinstance(prompt, Conversation):
+        return "".join(f"{message['role']}: {message['content']}\n" for message in prompt) + "assistant:"
+    if isinstance(prompt, TokenIds):
+        try:
+            text = "".join(map(chr, prompt))
+            text.encode()
+        except (ValueError, OverflowError):  # beyond Unicode, or half of a surrogate pair
+            raise PromptError("A token of the stub's is a character, and its id the character's number.") from None
+        return text
+    if not isinstance(prompt, str) or not prompt:
+        raise PromptError("The prompt is empty: there is nothing to continue.")
+    return prompt

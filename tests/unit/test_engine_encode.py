@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service.engine.engine import Encoder, TextEngine
-from service.engine.job import PromptError
+from service.engine.job import Conversation, PromptError, SamplingParams, TokenIds
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer
@@ -70,6 +70,65 @@ def test_that_text_which_looks_like_a_special_token_is_plain_text(encoder: Encod
     tokens = encoder.encode(f"a{END}", 1)
     assert end not in tokens
     assert tokenizer.decode(tokens) == f"a{END}"
+
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def templated(template: str) -> Encoder:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.chat_template = template
+    return Encoder(tokenizer, CONTEXT, len(tokenizer))
+
+
+def said(*contents: str) -> Conversation:
+    roles = ("user", "assistant") * len(contents)
+    return Conversation({"role": role, "content": text} for role, text in zip(roles, contents, strict=False))
+
+
+def test_that_messages_are_written_as_the_models_template_has_them_and_end_no_role_themselves() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokens = templated(TEMPLATE).encode(said("Hi", f"no {END}", "So"), 1)
+    assert tokenizer.decode(tokens) == f"<|user|>Hi{END}<|assistant|>no {END}{END}<|user|>So{END}<|assistant|>"
+    assert tokens.count(tokenizer.convert_tokens_to_ids(END)) == 3, "that in the message is plain text"
+
+
+def test_that_the_default_models_messages_are_as_transformers_writes_them(real_model: LoadedModel) -> None:
+    messages = said("Name a colour.", "Red.", "Another one?")
+    expected = real_model.tokenizer.apply_chat_template(
+        [dict(each) for each in messages], add_generation_prompt=True, return_dict=False
+    )
+    assert TextEngine(real_model).encode(messages, 8) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("", "no chat template"),
+        ("{{ raise_exception('Roles must alternate.') }}", "refuses these messages: Roles must alternate"),
+        ("{{ 1 / 0 }}", "refuses these messages: division by zero"),
+    ],
+    ids=["none", "refuses", "fails"],
+)
+def test_that_messages_without_a_template_that_takes_them_are_refused_in_words(template: str, sentence: str) -> None:
+    with pytest.raises(PromptError, match=sentence):
+        templated(template).encode(said("Hi"), 1)
+
+
+def test_that_the_ids_of_tokens_are_a_prompt_as_they_are(encoder: Encoder) -> None:
+    assert encoder.encode(TokenIds((5, 7)), 1) == [5, 7]
+    with pytest.raises(PromptError, match=r"token 260, which this model does not know: it has \d+\.$"):
+        encoder.encode(TokenIds((5, 260)), 1)
+
+
+def test_that_a_completion_may_end_where_the_room_does(tiny_engine: TextEngine) -> None:
+    sampling = SamplingParams(max_tokens=1000, may_be_fewer=True)
+    assert tiny_engine.job("fewer", "abc", sampling).max_tokens == CONTEXT - 3
+    with pytest.raises(PromptError, match="context"):
+        tiny_engine.job("none", "a" * CONTEXT, sampling)
 
 
 def test_that_others_use_of_the_tokenizer_changes_nothing() -> None:

@@ -47,6 +47,19 @@ def test_that_the_space_before_the_first_word_of_a_completion_is_kept() -> None:
     assert "".join(streamed(DETOKENIZERS["fallback"], prompt, ids[len(prompt) :])) == " world"
 
 
+@pytest.mark.parametrize("kind", ["level", "fallback"])
+def test_that_tokens_alone_spell_the_text_of_the_whole(kind: str) -> None:
+    tokens = TOKENIZERS[kind].encode("a tree in a field", add_special_tokens=False)
+    head = TOKENIZERS[kind].encode("a", add_special_tokens=False)
+    assert b"".join(map(DETOKENIZERS[kind].spell, tokens[len(head) :])) == b" tree in a field"
+
+
+def test_that_parts_of_characters_and_special_tokens_are_spelled_too() -> None:
+    tokens = BYTE_LEVEL.encode("🙂", add_special_tokens=False)
+    assert [DETOKENIZERS["level"].spell(token) for token in tokens] == [b"\xf0", b"\x9f", b"\x99", b"\x82"]
+    assert DETOKENIZERS["level"].spell(BYTE_LEVEL.convert_tokens_to_ids(END)) == END.encode()
+
+
 def test_that_a_character_is_held_back_until_it_is_complete() -> None:
     tokens = BYTE_LEVEL.encode("a🙂b", add_special_tokens=False)
     assert streamed(DETOKENIZERS["level"], [], tokens) == ["a", "", "", "", "🙂", "b", ""]

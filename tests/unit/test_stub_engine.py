@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.job import DeviceLostError, SamplingParams, Sequence
+from service.engine.job import Conversation, DeviceLostError, PromptError, SamplingParams, Sequence, TokenIds
 from service.engine.model.report import ModelError
 from service.engine.stub import AT_ONCE, FAULTS, Fault, StubEngine, StubTimes, raising
 from service.messages.options import is_stub
@@ -47,6 +47,24 @@ def test_that_a_crash_to_order_leaves_generate(word: str, raised: type[BaseExcep
     engine = StubEngine(AT_ONCE, FAULTS | {"boom": Fault(does=raising(SystemExit(1)))})
     with pytest.raises(raised):
         engine.generate([asked(engine, f"please {word}")], Listener())
+
+
+def test_that_messages_and_token_ids_are_prompts_too() -> None:
+    engine, listener = StubEngine(AT_ONCE), Listener()
+    messages = Conversation(({"role": "user", "content": "Hi"},))
+    sampling = SamplingParams(max_tokens=10_000, may_be_fewer=True)
+    chat = engine.job("chat", messages, sampling)
+    assert chat.max_tokens == engine.context_length - len(chat.prompt_ids)
+    ids = engine.job("ids", TokenIds(map(ord, "a🙂")), SamplingParams(max_tokens=1))
+    engine.generate([engine.job("chat", messages, SamplingParams(max_tokens=1)), ids], listener)
+    assert listener.texts == {"chat": "<user: Hi\nassistant:#1>", "ids": "<a🙂#1>"}
+    assert b"".join(map(engine.spell, ids.prompt_ids)) == "a🙂".encode()
+
+
+@pytest.mark.parametrize("token", [0xD800, 0x110000, 2**31 - 1])
+def test_that_what_is_no_character_is_refused(token: int) -> None:
+    with pytest.raises(PromptError, match="is a character"):
+        StubEngine().encode(TokenIds((token,)), 1)
 
 
 def test_that_a_prompt_can_order_its_own_error() -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from service.engine.function import MOST_FAILED, FunctionEngine
-from service.engine.job import Line, Progress
+from service.engine.job import Conversation, Line, Progress, TokenIds
 from service.messages.pipes import SOURCE_ROOT
 from service.messages.telemetry import BatchWork
 from service.workloads import adder
@@ -286,6 +286,16 @@ def test_that_a_line_is_parsed_and_json_is_not() -> None:
     assert engine.job("json", "[1]", None).input == "[1]"
     with pytest.raises(ValueError, match=r"'\{' cannot be read; write a line such as '1'"):
         engine.job("bad", Line("{"), None)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kind"),
+    [(TokenIds((1, 2)), "token ids"), (Conversation(({"role": "user", "content": "3"},)), "messages")],
+    ids=["token ids", "messages"],
+)
+def test_that_what_a_language_model_alone_takes_is_refused_in_words(prompt: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"The workload echo is no language model and takes no {kind}"):
+        FunctionEngine(Echo()).job("a", prompt, None)
 
 
 def test_that_what_a_workload_did_not_expect_is_refused_in_words() -> None:
