@@ -252,7 +252,8 @@ def completion_body(flight: Flight, model: str | None) -> bytes:
     if flight.source == "load":
         body["ignore_eos"] = True
     if flight.streams:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        # The second is vLLM's: without it tokens that come together would be counted as one.
+        body |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     return msgspec.json.encode(body)
 
 

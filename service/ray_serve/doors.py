@@ -35,7 +35,7 @@ LINGER_BYTES: Final = 20 * MAX_BODY_BYTES
 INSTANCE_HEADER: Final = "x-batchscope-instance"
 PLACES_HEADER: Final = "x-batchscope-places"
 """Of a replica's answers: its id and how many requests it holds at most. The doors take it off."""
-QUEUED_PATHS: Final = frozenset({"/", "/v1/completions"})  # what waits in a replica's queue
+QUEUED_PATHS: Final = frozenset({"/", "/v1/completions", "/v1/chat/completions"})  # what waits in a replica's queue
 ON_THE_WAY: Final = 512  # requests between the doors and the replicas, or on their way back
 HEARD_S: Final = 60.0  # after which a replica that has not answered is not counted
 BODY_KEY: Final = "batchscope.body"

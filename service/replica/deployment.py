@@ -20,6 +20,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from service.analysis.recording.format import program_version
 from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
@@ -41,9 +42,24 @@ from service.ray_serve.doors import PLACES_HEADER, doors_from_environment
 from service.ray_serve.gpus import require_gpu
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
+from service.replica.answers import ChatCompletion, Completion
 from service.replica.background import LoadingNews, start_for_life
-from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
-from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, OBJECT, PLAIN, described, schema_of
+from service.replica.bodies import MAX_PROMPTS, ChatBody, CompletionBody
+from service.replica.completions import Asked, answer_completion, results_of, submit_all
+from service.replica.described import (
+    ERROR_ANSWERS,
+    EVENT,
+    EVENTS,
+    JSON,
+    OBJECT,
+    PLAIN,
+    Health,
+    Model,
+    Models,
+    Version,
+    described,
+    schema_of,
+)
 from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import telemetry_events
@@ -174,18 +190,27 @@ class BatchTextGenerator:
         content = msgspec.json.encode({self._about.outputs: outputs})
         return self._with_places(Response(content, media_type="application/json"))
 
-    @api.post("/v1/completions", **described({JSON: OBJECT, EVENTS: EVENT}))
+    @api.post("/v1/completions", **described({JSON: schema_of(Completion), EVENTS: EVENT}))
     async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
         """OpenAI's completions; `stream` sends them as server-sent events."""
+        return await self._complete(body, x_request_id)
+
+    @api.post("/v1/chat/completions", **described({JSON: schema_of(ChatCompletion), EVENTS: EVENT}))
+    async def chat(self, body: ChatBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
+        """OpenAI's chat completions, of models that have a template for messages; streamed like completions."""
+        return await self._complete(body, x_request_id)
+
+    async def _complete(self, body: CompletionBody | ChatBody, request_id: str | None) -> Response:
         received_s = time.monotonic()
         if body.model not in (None, self._loaded.engine.name):
-            message = f"There is no model {body.model!r} here; this service runs {self._loaded.engine.name!r}."
-            return error_response(404, message, param="model", code="model_not_found")
-        client_id = x_request_id if x_request_id and CLIENT_ID.fullmatch(x_request_id) else None
-        answer = await answer_completion(
-            self._generation, self._loaded.engine.name, body, received_s=received_s, client_id=client_id
-        )
+            return self._no_model(body.model)
+        client_id = request_id if request_id and CLIENT_ID.fullmatch(request_id) else None
+        answer = await answer_completion(self._generation, body, received_s=received_s, client_id=client_id)
         return self._with_places(answer)
+
+    def _no_model(self, name: str | None) -> Response:
+        message = f"There is no model {name!r} here; this service runs {self._loaded.engine.name!r}."
+        return error_response(404, message, param="model", code="model_not_found")
 
     def _with_places(self, answer: Response) -> Response:
         """The answer with how many requests this replica holds at most, which the doors read."""
@@ -263,37 +288,45 @@ class BatchTextGenerator:
         finally:
             self._readers -= 1
 
-    @api.get("/v1/models")
-    async def models(self) -> dict[str, Any]:
+    @api.get("/v1/models", **described({JSON: schema_of(Models)}))
+    async def models(self) -> Response:
         """The one model there is."""
-        model = {
-            "id": self._loaded.engine.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "batchscope",
-            "context_length": self._loaded.context_length,
-        }
-        return {"object": "list", "data": [model]}
+        return json_response(Models(data=[self._model]))
+
+    @api.get("/v1/models/{name:path}", **described({JSON: schema_of(Model)}))
+    async def model(self, name: str) -> Response:
+        """The same by its name."""
+        return json_response(self._model) if name == self._model.id else self._no_model(name)
+
+    @property
+    def _model(self) -> Model:
+        return Model(id=self._loaded.engine.name, context_length=self._loaded.context_length)
 
     @api.get("/workload", **described({JSON: schema_of(WorkloadAbout)}))
     async def workload(self) -> Response:
         """What is computed here, and how to ask for it."""
         return json_response(self._about)
 
-    @api.get("/health", operation_id="health")  # where vLLM's clients look, GuideLLM among them
-    @api.get("/healthz")
-    async def healthz(self) -> dict[str, Any]:
+    @api.get("/version", **described({JSON: schema_of(Version)}))
+    async def version(self) -> Response:
+        """The release of this program."""
+        return json_response(Version(version=program_version()))
+
+    # Clients of vLLM look for the first, GuideLLM among them.
+    @api.get("/health", operation_id="health", **described({JSON: schema_of(Health)}))
+    @api.get("/healthz", **described({JSON: schema_of(Health)}))
+    async def healthz(self) -> Response:
         """Answers while the replica works."""
         await self.check_health()
         loaded = self._loaded
-        return {
-            "status": "ok",
-            "model": loaded.engine.name,
-            "device": loaded.device,
-            "dtype": loaded.dtype,
-            "why_processor": loaded.why_processor,
-            "trial": msgspec.to_builtins(self._trial),
-        }
+        health = Health(
+            model=loaded.engine.name,
+            device=loaded.device,
+            dtype=loaded.dtype,
+            why_processor=loaded.why_processor,
+            trial=self._trial,
+        )
+        return json_response(health)
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose work has ended."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.responses import Response
 
+from service.messages.life import TrialBatch
 from service.messages.settings import BOUNDS, MEANINGS, SCALE_BOUNDS, Bounds, Scale, Settings
 from service.ray_serve.doors import MAX_BODY_BYTES
 
@@ -28,6 +29,36 @@ ERRORS: Final[Mapping[int, str]] = {
     500: "The request has failed; the message says why.",
     503: "The queue is full, or no replica is ready; `Retry-After` says when to come again.",
 }
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What computes, as OpenAI's clients know models."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "batchscope"
+    context_length: int | None
+
+
+class Models(msgspec.Struct, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica is that works; `trial` is of a text generator, before any request."""
+
+    status: Literal["ok"] = "ok"
+    model: str
+    device: str
+    dtype: str
+    why_processor: str
+    trial: TrialBatch | None
 
 
 class ErrorDetail(msgspec.Struct):

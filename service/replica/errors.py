@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from service.batching.batcher import QueueFullError
 from service.messages.settings import SettingError
 from service.messages.text import encodable
+from service.replica.bodies import NOT_OFFERED
 from service.replica.requests import GenerationError
 
 
@@ -33,7 +34,15 @@ def error_response(
 
 
 class PromptRefusedError(Exception):
-    """The engine refuses this prompt; the message says why."""
+    """The engine refuses this prompt, or what is asked of it; the message says why.
+
+    Attributes:
+        param: of the request's body.
+    """
+
+    def __init__(self, message: str, param: str = "prompt") -> None:
+        super().__init__(message)
+        self.param = param
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -48,6 +57,9 @@ async def _answer(_: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+            if first["type"] == "extra_forbidden" or NOT_OFFERED & set(first["loc"]):
+                message = f"This service does not offer that {field}: leave it out."
+                return error_response(400, message, param=field, code="unsupported_parameter")
             message = f"{field}: {first['msg']}" if field else first["msg"]
             return error_response(400, message, param=field or None, code=first["type"])
         case HTTPException():
@@ -55,7 +67,7 @@ async def _answer(_: Request, error: Exception) -> Response:
         case SettingError():
             return error_response(422, error.rule, param=error.field, code="setting_refused")
         case PromptRefusedError():
-            return error_response(400, str(error), param="prompt", code="prompt_refused")
+            return error_response(400, str(error), param=error.param, code="prompt_refused")
         case QueueFullError():
             retry = {"Retry-After": str(error.retry_after_s)}
             return error_response(503, str(error), code="queue_full", headers=retry)

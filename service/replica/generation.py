@@ -13,7 +13,7 @@ from typing import Final
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Admit, DeviceLostError, Engine, Job, Progress, SamplingParams
+from service.engine.job import Admit, Conversation, DeviceLostError, Engine, Job, Progress, SamplingParams
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import BatchWork
 from service.replica.recorder import Recorder
@@ -41,6 +41,7 @@ class Generation:
     All methods belong to one event loop. The engine runs in `threads`, one a batch, and reports once a step.
 
     Attributes:
+        engine: that computes.
         clock: gives seconds, in any thread.
         open_streams: of clients.
         chunks_per_s: that all of them together send at most.
@@ -62,7 +63,7 @@ class Generation:
         self.recorder = Recorder(replica)
         self.requests = LiveRequests(self.recorder, self.batcher.note_run_time, clock)
         self.open_streams = 0
-        self._engine = engine
+        self.engine = engine
         self._threads = threads
         self._watch = StepWatch(engine, clock)
         self._why_ended = ""
@@ -73,7 +74,7 @@ class Generation:
     def apply(self, in_force: VersionedSettings) -> None:
         """Put settings in force for all batches formed, and all requests that join, from now on."""
         self.batcher.apply(in_force)
-        self._engine.adopt(in_force.settings)
+        self.engine.adopt(in_force.settings)
 
     async def submit(
         self,
@@ -163,7 +164,7 @@ class Generation:
         run = BatchRun(self, id, present)
         with self._threads.one() as thread, self._watch.over(run):
             is_open = batch.formation == "continuous"
-            work = await run.compute(self._engine, thread, is_open) if present else BatchWork()
+            work = await run.compute(self.engine, thread, is_open) if present else BatchWork()
         for request in run.abandoned:  # an engine ends every job; this is for one that breaks the contract
             self.requests.finish(request, "failed", "The engine stopped before this request was complete.")
         run.end(work)
@@ -176,9 +177,10 @@ class Generation:
 
     async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
         id = f"{self.replica}-{next(self._request_numbers)}"
-        if isinstance(input, str) and len(input) > SHORT_PROMPT:
-            return await asyncio.to_thread(self._engine.job, id, input, sampling)
-        return self._engine.job(id, input, sampling)
+        text = input.text if isinstance(input, Conversation) else input
+        if isinstance(text, str) and len(text) > SHORT_PROMPT:
+            return await asyncio.to_thread(self.engine.job, id, input, sampling)
+        return self.engine.job(id, input, sampling)
 
     def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
         requests = [entry.item for entry in batch.entries]

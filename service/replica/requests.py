@@ -227,7 +227,7 @@ class LiveRequests:
         request.completion_tokens = progress.tokens
         request.unread.append(progress.text)
         if progress.finish_reason is None:
-            if request.streamed:
+            if request.streamed and progress.tokens:  # before its first token there is nothing to read
                 request.news.set()
         elif progress.finish_reason == "cancelled":
             self.finish(request, "cancelled")

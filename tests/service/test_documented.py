@@ -57,7 +57,12 @@ def test_that_the_commands_on_a_service_do_what_the_documents_show(adder_service
 
 @pytest.mark.parametrize(
     ("shown", "answer"),
-    [("/?number=3", r"4"), ("/?text=", r"Once upon a time.+"), ("/v1/completions", r"data: .+\[DONE\]\s+")],
+    [
+        ("/?number=3", r"4"),
+        ("/?text=", r"Once upon a time.+"),
+        ("/v1/completions", r"data: .+\[DONE\]\s+"),
+        ("/v1/chat/completions", r'\{.+"role":"assistant".+\}'),
+    ],
 )
 def test_that_curl_is_answered(shown: str, answer: str, service: Service, adder_service: Service) -> None:
     if shutil.which("curl") is None:

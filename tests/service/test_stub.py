@@ -92,6 +92,12 @@ def test_that_settings_that_hold_an_objective_are_found_put_in_force_and_held(se
     assert service.change(max_batch_size=16, formation="late", batch_wait_timeout_s=0.05).status_code == 200
 
 
+def test_that_it_chats_by_a_template_of_its_own(service: Service) -> None:
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+    answer = requests.post(f"{service.url}/v1/chat/completions", json=body, timeout=HANG_S).json()
+    assert answer["choices"][0]["message"]["content"] == "<user: hello\nassistant:#1>"
+
+
 @pytest.mark.promise("T06")
 async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service) -> None:
     async with reading(service) as reader:

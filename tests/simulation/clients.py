@@ -20,7 +20,7 @@ from service.messages.event_stream import EventReader
 from service.messages.load import LoadCommand
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, RequestRecord, TelemetryEvent
-from service.replica.completions import CompletionBody
+from service.replica.bodies import CompletionBody
 from tests.simulation.replica import SimulatedReplica
 from tests.simulation.serve import NOTICED_S, Controller
 from tests.simulation.world import Process, World

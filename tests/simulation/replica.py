@@ -15,7 +15,8 @@ from service.engine.job import Admit, DeviceLostError, Emit, Sequence
 from service.engine.stub import Fault, StubEngine, StubTimes, raising
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import BatchWork, ReplicaStatus
-from service.replica.completions import CompletionBody, answer_completion
+from service.replica.bodies import CompletionBody
+from service.replica.completions import answer_completion
 from service.replica.errors import PromptRefusedError
 from service.replica.generation import Generation
 from service.replica.hub_link import HubLink
@@ -219,9 +220,7 @@ class SimulatedReplica:
         assert self.generation is not None
         self.open += 1
         try:
-            answered = await answer_completion(
-                self.generation, "stub", body, received_s=self.world.now_s, client_id=client_id
-            )
+            answered = await answer_completion(self.generation, body, received_s=self.world.now_s, client_id=client_id)
         except QueueFullError as full:
             answered = JSONResponse({"error": str(full), "retry_after_s": full.retry_after_s}, 503)
         except PromptRefusedError as refused:

@@ -16,7 +16,9 @@ from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, DeviceLostError, Emit, Progress, SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.replica.completions import Asked, CompletionStream, submit_all
+from service.replica.answers import answers_to
+from service.replica.bodies import CompletionBody, StreamOptions
+from service.replica.completions import AnswerStream, Asked, submit_all
 from service.replica.errors import PromptRefusedError
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest
@@ -162,7 +164,8 @@ async def test_that_a_stream_sends_what_came_until_its_next_chunk_may_go(
 ) -> None:
     replica.generation.chunks_per_s, replica.generation.open_streams = chunks_per_s, 1
     request = await replica.submit("x", max_tokens=4, streamed=True)
-    events = aiter(CompletionStream(replica.generation, [request], {}, with_usage=False).body_iterator)
+    answers = answers_to(CompletionBody(prompt="x"), replica.engine, [request], "1")
+    events = aiter(AnswerStream(replica.generation, [request], answers, StreamOptions()).body_iterator)
     replica.engine.allow(1)
     await anext(events)
     coming = asyncio.ensure_future(anext(events))

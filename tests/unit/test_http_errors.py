@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from service.batching.batcher import QueueFullError
 from service.messages.settings import SettingError
-from service.replica.completions import CompletionBody
+from service.replica.bodies import NOT_OFFERED, ChatBody, CompletionBody
 from service.replica.errors import PromptRefusedError, install_error_handlers, json_object
 from service.replica.requests import GenerationError
 
@@ -39,6 +39,11 @@ async def take_object(request: Request) -> dict[str, int]:
 @app.post("/completions")
 async def take_completion(body: CompletionBody) -> dict[str, int]:
     return {"prompts": len(body.prompts)}
+
+
+@app.post("/chat")
+async def take_chat(body: ChatBody) -> dict[str, int]:
+    return {"messages": len(body.messages)}
 
 
 @app.post("/failure/{number}")
@@ -79,7 +84,124 @@ async def test_that_every_failure_is_told_in_one_shape(number: int, status: int)
     assert answer["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/object", "/completions"])
+PROMPT, MESSAGES = {"prompt": "x"}, {"messages": [{"role": "user", "content": "x"}]}
+ASKS_FOR_NOTHING: dict[str, Any] = {
+    "n": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "logit_bias": {},
+    "top_k": -1,
+    "min_p": 0,
+    "min_tokens": 0,
+    "store": False,
+    "service_tier": "auto",
+    "user": "me",
+    "metadata": {"a": "b"},
+    "safety_identifier": "me",
+    "prompt_cache_key": "k",
+    "parallel_tool_calls": True,
+}
+FOR_NOTHING_OF_TEXTS = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None}
+FOR_NOTHING_OF_CHATS = {
+    "modalities": ["text"],
+    "tools": [],
+    "tool_choice": "auto",
+    "functions": [],
+    "function_call": "none",
+    "response_format": {"type": "text"},
+    "reasoning_effort": "none",
+    "verbosity": "medium",
+    "top_logprobs": 0,
+    "audio": None,
+    "web_search_options": None,
+    "logprobs": False,
+}
+REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *(
+        (base, {name: value})
+        for base in (PROMPT, MESSAGES)
+        for name, value in {
+            "n": 2,
+            "frequency_penalty": 0.5,
+            "presence_penalty": -1,
+            "repetition_penalty": 1.1,
+            "min_p": 0.1,
+            "logit_bias": {"7": 1},
+            "top_k": 40,
+            "min_tokens": 3,
+            "store": True,
+            "service_tier": "flex",
+            "guided_json": {},
+            "max_token": 3,
+        }.items()
+    ),
+    (PROMPT, {"best_of": 2}),
+    (PROMPT, {"suffix": "end"}),
+    (PROMPT, {"max_completion_tokens": 5}),
+    *(
+        (MESSAGES, {name: value})
+        for name, value in {
+            "tools": [{"type": "function"}],
+            "tool_choice": "required",
+            "response_format": {"type": "json_object"},
+            "modalities": ["audio"],
+            "reasoning_effort": "high",
+            "web_search_options": {},
+            "audio": {"voice": "a"},
+            "echo": True,
+            "prompt": "x",
+            "functions": [{}],
+            "prediction": {},
+        }.items()
+    ),
+    (MESSAGES, {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}]}),
+    (MESSAGES, {"stream": True, "stream_options": {"include_obfuscation": True, "include_all": True}}),
+]
+
+
+def path_of(body: dict[str, Any]) -> str:
+    return "/chat" if "messages" in body else "/completions"
+
+
+@pytest.mark.parametrize("body", [PROMPT | FOR_NOTHING_OF_TEXTS, MESSAGES | FOR_NOTHING_OF_CHATS], ids=path_of)
+async def test_that_parameters_that_ask_for_nothing_are_taken(body: dict[str, Any]) -> None:
+    assert (await post(path_of(body), json.dumps(body | ASKS_FOR_NOTHING).encode()))[0] == 200
+    assert (await post(path_of(body), json.dumps(body | dict.fromkeys(NOT_OFFERED)).encode()))[0] == 200
+
+
+@pytest.mark.parametrize(("base", "more"), REFUSED, ids=[f"{path_of(base)} {more}" for base, more in REFUSED])
+async def test_that_what_is_not_offered_is_refused_by_its_name(base: dict[str, Any], more: dict[str, Any]) -> None:
+    status, answer = await post(path_of(base), json.dumps(base | more).encode())
+    assert status == 400
+    assert answer["error"]["code"] == "unsupported_parameter"
+    assert answer["error"]["param"].startswith(list(more)[-1])
+    assert answer["error"]["message"].startswith(f"This service does not offer that {list(more)[-1]}")
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "sentence"),
+    [
+        (MESSAGES | {"top_logprobs": 3}, "top_logprobs", "with logprobs true alone"),
+        (PROMPT | {"stream_options": {"include_usage": True}}, "stream_options", "Only a stream has options"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role", "'user' or 'assistant'"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", "required"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content", "'text'"),
+        ({"prompt": [1, "a"]}, "prompt.tokens.1", "valid integer"),
+        ({"prompt": [[1], []]}, "prompt.lists of tokens.1", "at least 1 item"),
+        ({"prompt": [-1]}, "prompt.tokens.0", "greater than or equal to 0"),
+        (PROMPT | {"logprobs": 21}, "logprobs", "less than or equal to 20"),
+    ],
+)
+async def test_that_what_cannot_be_is_refused_where_it_stands(body: dict[str, Any], param: str, sentence: str) -> None:
+    status, answer = await post(path_of(body), json.dumps(body).encode())
+    assert status == 400
+    assert answer["error"]["param"].startswith(param)
+    assert sentence in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/object", "/completions", "/chat"])
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a": ' * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
 async def test_that_json_beyond_measure_is_refused(path: str, body: bytes) -> None:
     assert_refused(*await post(path, body))
@@ -96,13 +218,15 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=5,
 )
-OBJECTS = st.dictionaries(st.sampled_from([*CompletionBody.model_fields, "else"]), VALUES, max_size=3)
-DEEP = st.tuples(st.sampled_from([b"[", b'{"a":', b'{"prompt":[']), st.integers(1, 100_000)).map(lambda d: d[0] * d[1])
+NAMES = [*CompletionBody.model_fields, *ChatBody.model_fields, "else"]
+OBJECTS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3)
+OPENINGS = [b"[", b'{"a":', b'{"prompt":[', b'{"messages":[']
+DEEP = st.tuples(st.sampled_from(OPENINGS), st.integers(1, 100_000)).map(lambda d: d[0] * d[1])
 NEARLY_JSON = st.sampled_from([b'{"prompt": "\\ud800"}', b'{"prompt": ["\\udfff"]}', b'{"seed": ' + b"1" * 9000 + b"}"])
 BODIES = OBJECTS.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=200) | DEEP | NEARLY_JSON
 
 
-@given(path=st.sampled_from(["/object", "/completions"]), body=BODIES)
+@given(path=st.sampled_from(["/object", "/completions", "/chat"]), body=BODIES)
 async def test_that_whatever_body_comes_is_taken_or_refused_in_words(path: str, body: bytes) -> None:
     status, answer = await post(path, body)
 

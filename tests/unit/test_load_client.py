@@ -107,7 +107,7 @@ class TestRequest:
             "temperature": 0.5,
             "ignore_eos": True,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         assert headers["X-Request-Id"] == "t-1"
         assert headers["Content-Type"] == "application/json"
