@@ -282,7 +282,7 @@ def _as_text(prompt: Prompt, spell: Spell) -> str:
 
 
 def _spelled(token: bytes) -> str:
-    """As OpenAI's clients know tokens, of which some are parts of characters.
+    r"""As OpenAI's clients know tokens, of which some are parts of characters.
 
     >>> _spelled(" tree".encode()), _spelled("🌳".encode()[:2])
     (' tree', 'bytes:\\xf0\\x9f')

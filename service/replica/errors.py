@@ -52,7 +52,7 @@ def install_error_handlers(app: FastAPI) -> None:
         app.add_exception_handler(kind, _answer)
 
 
-async def _answer(_: Request, error: Exception) -> Response:
+async def _answer(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             first = error.errors()[0]
@@ -62,6 +62,9 @@ async def _answer(_: Request, error: Exception) -> Response:
                 return error_response(400, message, param=field, code="unsupported_parameter")
             message = f"{field}: {first['msg']}" if field else first["msg"]
             return error_response(400, message, param=field or None, code=first["type"])
+        case HTTPException(status_code=404):
+            what = f"{request.method} {request.url.path}"
+            return error_response(404, f"There is no {what} here; GET /openapi.json describes what there is.")
         case HTTPException():
             return error_response(error.status_code, str(error.detail), headers=dict(error.headers or {}))
         case SettingError():

@@ -20,6 +20,8 @@ from tests.benchmarks.openai_clients import CLIENTS, Client
 
 LONGEST_S: Final = 120.0
 SHOWN: Final = 100  # characters of an answer
+REFUSALS: Final = ("This service does not offer", "GET /openapi.json describes")
+"""Words of the service's own."""
 
 
 class ClientError(Exception):
@@ -68,9 +70,11 @@ def asked(client: Client, place: Path, way: str, variables: dict[str, str]) -> s
         return f"**silent** for {LONGEST_S:.0f} s"
     if done.returncode == 0 and done.stdout.strip():
         return f"works: {_in_a_cell(done.stdout)}"
-    words = done.stdout if client.language == "shell" else done.stderr
-    refused = next((line for line in words.splitlines() if "'message'" in line or '"message"' in line), "")
-    return f"**fails**: {_in_a_cell(refused or _last_line(words))}"
+    lines = (done.stdout + done.stderr).splitlines()
+    refused = [line for line in lines if any(words in line for words in REFUSALS)]
+    if refused:
+        return f"refused: {_in_a_cell(refused[-1])}"
+    return f"**fails**: {_in_a_cell(_last_line(done.stderr))}"
 
 
 def _in_a_cell(text: str) -> str:

@@ -180,7 +180,7 @@ CLIENTS: Final = (
     Client(
         "langchain.js",
         "node",
-        ("@langchain/openai@1.6.0", "@langchain/core"),
+        ("@langchain/openai@1.6.0", "@langchain/core@1.4.0"),
         """\
         import {ChatOpenAI, OpenAI} from "@langchain/openai";
         const model = process.env.MODEL, configuration = {baseURL: process.env.OPENAI_BASE_URL};
@@ -205,7 +205,7 @@ CLIENTS: Final = (
     Client(
         "litellm",
         "python",
-        ("litellm",),
+        ("litellm==1.110.2",),
         """\
         import os
         from litellm import completion, text_completion

@@ -197,9 +197,9 @@ def test_that_health_is_told_where_clients_of_vllm_look_too(service: Service) ->
 
 
 def test_that_an_unknown_path_is_refused_in_the_same_shape(service: Service) -> None:
-    response = requests.get(f"{service.url}/nowhere", timeout=HANG_S)
+    response = requests.post(f"{service.url}/v1/responses", json={"input": "Hi"}, timeout=HANG_S)
     assert response.status_code == 404
-    error_of(response)
+    assert error_of(response)["message"].startswith("There is no POST /v1/responses here; GET /openapi.json")
 
 
 def test_that_a_question_without_text_says_how_to_ask(service: Service) -> None:
