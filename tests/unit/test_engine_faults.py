@@ -284,10 +284,10 @@ def test_that_text_which_cannot_be_written_ends_its_row_alone(
 ) -> None:
     advance = Row.advance
 
-    def fails_for_one(row: Row, token: int) -> Any:
+    def fails_for_one(row: Row, token: int, *told: Any) -> Any:
         if row.sequence.id == "b":
             raise UnicodeError("no such character")
-        return advance(row, token)
+        return advance(row, token, *told)
 
     monkeypatch.setattr(Row, "advance", fails_for_one)
     listener = run(tiny_engine, *(sequence(tiny_engine, text, max_tokens=3) for text in "abc"))
