@@ -292,7 +292,7 @@ CLIENTS: Final = (
         {
             TEXT: """\
             words = ["-f", file, "--headless", "-u", "4", "-t", "5s", "--host", os.environ["OPENAI_BASE_URL"]]
-            subprocess.run([pathlib.Path(sys.executable).with_name("locust"), *words, "--only-summary"], check=True)
+            subprocess.run([pathlib.Path(sys.executable).with_name("locust"), *words, "--json"], check=True)
             """,
         },
     ),
