@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 from PySide6.QtCore import QPointF, Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.comparing.setup import DURATION, SWEEP_ROUNDS, RunControls, field
 from gui.comparing.table import TextTable
@@ -233,14 +233,17 @@ class SideBySideResults(QWidget):
         self.report = Button("Save report…", "ph.file-text")
         words = column(self.verdict, margins=(PADDING, PADDING, PADDING, tokens.GAP_2))
         for each in self.timelines:
-            each.setFixedHeight(tokens.HEIGHT_RUN)
+            _let_grow(each, tokens.HEIGHT_RUN)
         for lines in (self.queue, self.latency):
-            lines.setFixedHeight(tokens.HEIGHT_RUN_CURVES)
+            _let_grow(lines, tokens.HEIGHT_RUN_CURVES)
         self._rows = [box(column(each, hairline(), gap=0)) for each in self.timelines]
-        curves = row(self.queue, hairline(vertical=True), self.latency, gap=0)
+        curves = box(row(self.queue, hairline(vertical=True), self.latency, gap=0))
         actions = row(self.apply, self.report, None)
+        self.figures.setMaximumWidth(tokens.WIDTH_SIDE_TABLE)
         table = column(self.figures, actions, gap=tokens.GAP_3, margins=(PADDING, tokens.GAP_2, PADDING, PADDING))
-        layout = column(words, hairline(), *self._rows, curves, hairline(), table, None, gap=0)
+        layout = column(words, hairline(), *self._rows, curves, hairline(), table, gap=0)
+        for part in (*self._rows, curves):  # they share what the view leaves
+            layout.setStretchFactor(part, 1)
         self.setLayout(column(scrolled(box(layout))))
         for panel in (*self.timelines, self.queue, self.latency):
             panel.canvas.pointed.connect(partial(self._point_at, panel))
@@ -359,6 +362,12 @@ class SideBySideResults(QWidget):
         rows.append(["failed or refused", *map(str, lost)])
         missing = [""] * (MOST - len(measured))
         self.figures.show_rows([[*each, *missing] for each in rows], strong={0})
+
+
+def _let_grow(panel: PlotPanel, least_height: int) -> None:
+    """Take what there is, but never make the view scroll for more than this height."""
+    panel.setMinimumHeight(least_height)
+    panel.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
 
 
 def _moment(began_s: float, span_s: float, pace_s: float) -> Moment:

@@ -228,6 +228,8 @@ WIDTH_PRIMARY: Final = 124
 HEIGHT_SCENARIO: Final = 50
 HEIGHT_ABOUT: Final = 56  # three lines of what is found
 FINDER: Final = (520, 420)
+ABOUT_ICON: Final = 64
+WIDTH_ABOUT: Final = 520
 SCENARIO_BAR: Final = 2
 BREAKPOINT_LOW: Final = 820  # below: the notice leaves the scenarios out, and the room to the plots
 
@@ -293,8 +295,9 @@ DASH_LOAD: Final = (1, 3)
 DASH_CAP: Final = (4, 3)
 DASH_DOTS: Final = (2, 2)
 DASHES_OF_RUNS: Final = (None, (8, 3), DASH_DOTS)  # of the settings that stand side by side
-HEIGHT_RUN: Final = 116  # of the timeline of one of them
+HEIGHT_RUN: Final = 116  # of the timeline of one of them, at the least
 HEIGHT_RUN_CURVES: Final = 160  # of their curves
+WIDTH_SIDE_TABLE: Final = 640  # of their figures, at the most
 MARK_SIZES: Final[Mapping[str, int]] = {
     "full": 7,  # square
     "timeout": 8,  # circle

@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from gui.look import tokens
+from gui.look.theme import scaled
 from gui.look.tokens import Palette
 from gui.panels import shortcuts
 from gui.session.lifecycle import EnabledActions, LifeCycle, Step, enabled
@@ -223,8 +224,10 @@ class Toolbar(QWidget):
 
     def set_drawer(self, offered: bool, is_open: bool) -> None:
         self.drawer_button.setVisible(offered)
-        self._model.setFixedWidth(tokens.WIDTH_MODEL_SMALL if offered else tokens.WIDTH_MODEL)
-        self._device_button.setFixedWidth(tokens.WIDTH_DEVICE_SMALL if offered else tokens.WIDTH_DEVICE)
+        self._model.setFixedWidth(scaled(tokens.WIDTH_MODEL_SMALL if offered else tokens.WIDTH_MODEL))
+        self._device_button.setFixedWidth(scaled(tokens.WIDTH_DEVICE_SMALL if offered else tokens.WIDTH_DEVICE))
+        self.step_button.setFixedWidth(scaled(tokens.WIDTH_LIFE_CYCLE))
+        self.freeze_button.setFixedWidth(scaled(self._freeze_width))
         self.drawer_button.setChecked(is_open)
 
     # What is done ----------------------------------------------------------------------------------------------------
@@ -249,10 +252,8 @@ class Toolbar(QWidget):
 
     def _create_start(self) -> None:
         self.step_button = Button("Start", "ph.play-fill", large=True)
-        self.step_button.setFixedWidth(tokens.WIDTH_LIFE_CYCLE)
         self._model = ModelField()
         self._device_button = Chooser("Auto", large=True, name="Device and dtype", tip=DEVICE_TIP)
-        self._device_button.setFixedWidth(tokens.WIDTH_DEVICE)
         self._device_menu = self._made_device_menu()
 
     def _create_state(self) -> None:
@@ -273,7 +274,7 @@ class Toolbar(QWidget):
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
         self._window_menu = menu_of(self, [(text, s) for s, text in WINDOW_NAMES.items()])
         self.freeze_button = Button(UNFREEZE, "ph.pause-fill", large=True)
-        self.freeze_button.setFixedWidth(self.freeze_button.sizeHint().width())  # nothing moves when it is pressed
+        self._freeze_width = self.freeze_button.sizeHint().width()  # kept, so that nothing moves when it is pressed
         self.freeze_button.setCheckable(True)
         self.export_button = Button("Export", "ph.export", large=True, tip=shortcuts.EXPORT.tip())
         self.export_menu = menu_of(self, [(text, key) for key, text in EXPORTS.items()])
@@ -302,8 +303,9 @@ class Toolbar(QWidget):
         margins = (tokens.GAP_3, above, tokens.GAP_3, above)
         bar = row(*start, self._state_box, *view, tools, margins=margins, stretch=self._state_box)
         self.setLayout(column(bar, None, hairline(), gap=0))
-        for hidden in (self._detail, self._chip, self._window_button, self.drawer_button):
+        for hidden in (self._detail, self._chip, self._window_button):
             hidden.hide()
+        self.set_drawer(offered=False, is_open=False)
         self.set_url(None)
         self.set_window_s(60)
         self.set_frozen(False)
@@ -342,6 +344,7 @@ class Toolbar(QWidget):
         self.projector_action.setCheckable(True)
         self.find_action = menu.addAction(f"Find…\t{shortcuts.FIND.native}")
         self.shortcuts_action = menu.addAction("Keyboard shortcuts")
+        self.about_action = menu.addAction("About Batchscope")
         return menu
 
     def _place_state(self) -> None:

@@ -99,6 +99,14 @@ def settings_flags(layout: Layout, marks: Sequence[SettingsMark]) -> list[Flag]:
     return flags
 
 
+def spans_taken(layout: Layout, marks: Marks) -> list[tuple[int, int]]:
+    """The first and the last pixel of each line and each flag that stands on a plot without words."""
+    ends = (at_s for each in marks.stretches for at_s in (each.start_s, each.end_s) if at_s is not None)
+    times = (*(each.at_s for each in marks.settings), *(each.at_s for each in marks.outer), *ends)
+    lines = [int(layout.x_of(at_s)) for at_s in times if layout.view.contains(at_s)]
+    return [*((x, x) for x in lines), *((flag.left, flag.right) for flag in settings_flags(layout, marks.settings))]
+
+
 def placed_marks(layout: Layout, marks: Marks) -> PlacedMarks:
     """What stands above the timeline; where room lacks, newer settings come first, then stretches and newer loads."""
     outages = [_outage_flag(layout, each) for each in marks.outages if layout.view.contains(each.start_s)]

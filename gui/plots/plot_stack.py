@@ -95,11 +95,11 @@ class PlotStack(QWidget):
         below = QVBoxLayout(self._below)
         below.setContentsMargins(0, 0, 0, 0)
         below.addWidget(self.timeline)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(tokens.HAIRLINE)
-        layout.addWidget(self._grid, 1)
-        layout.addWidget(self._below)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(tokens.HAIRLINE)
+        self._layout.addWidget(self._grid, 1)
+        self._layout.addWidget(self._below)
 
     def _connect(self) -> None:
         for panel in self.panels:
@@ -390,6 +390,7 @@ class PlotStack(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._below.setFixedHeight(timeline_height(event.size().height()))
+        self._layout.activate()  # at once, or a strip of the ground stays below the timeline until the next event
         super().resizeEvent(event)
 
     def paintEvent(self, _event: QPaintEvent) -> None:

@@ -18,7 +18,7 @@ from gui.look.tokens import Palette
 from gui.plots.canvas import Curve
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.layout import Layout, Overlay, Pane
-from gui.plots.marks import Marks
+from gui.plots.marks import Marks, spans_taken
 from gui.plots.overlay import Dot
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.plots.panel import Moment, PlotPanel
@@ -32,6 +32,7 @@ from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 
 Points: TypeAlias = tuple[Floats, Floats]  # of a curve, in pixels
+Span: TypeAlias = tuple[int, int]  # the first and the last pixel of what stands there
 HALF: Final = tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT  # the height of a value, with the room around it
 
 
@@ -47,7 +48,7 @@ class Label:
 class CapacityItem(Overlay):
     """A line in each pane with its value beside it; where it lies above the pane, only the value, with an arrow.
 
-    The value stands where no curve passes, or nowhere.
+    The value stands where neither a curve nor a mark passes, or nowhere.
     """
 
     def __init__(self) -> None:
@@ -63,16 +64,26 @@ class CapacityItem(Overlay):
             QRectF(each.left, each.middle - height / 2, text_width(each.words, font()), height) for each in self._labels
         ]
 
-    def set_line(self, layout: Layout, line: CapacityLine | None, curves: Sequence[Sequence[Points]]) -> None:
-        """Lie where `curves`, those of each pane in pixels, leave room."""
+    def set_line(
+        self, layout: Layout, line: CapacityLine | None, curves: Sequence[Sequence[Points]], marks: Sequence[Span]
+    ) -> None:
+        """Lie where `curves`, those of each pane in pixels, and `marks` on all of them leave room."""
         self._lines, self._labels = [], []
         left = layout.right if line is None else max(int(layout.x_of(line.since_s)), layout.left)
         if line is not None and left < layout.right:
             for pane, level, crossing in zip(layout.panes, line.levels, curves, strict=True):
-                self._set_level(layout, pane, level, left, crossing)
+                self._set_level(layout, pane, level, left, crossing, marks)
         self._lay_out(layout)
 
-    def _set_level(self, layout: Layout, pane: Pane, level: CapacityLevel, left: int, curves: Sequence[Points]) -> None:
+    def _set_level(
+        self,
+        layout: Layout,
+        pane: Pane,
+        level: CapacityLevel,
+        left: int,
+        curves: Sequence[Points],
+        marks: Sequence[Span],
+    ) -> None:
         y = round(pane.y_of(level.per_s))
         is_above = y < pane.top
         middles = [pane.top + HALF]
@@ -83,7 +94,7 @@ class CapacityItem(Overlay):
         begin = left + tokens.GAP_4  # clear of a flag over its begin
         width = text_width(words, font())
         for middle in middles:
-            free = _free_left(curves, begin, int(layout.right), width, middle)
+            free = _free_left(curves, marks, begin, int(layout.right), width, middle)
             if free is not None:
                 self._labels.append(Label(words, free, middle))
                 return
@@ -95,13 +106,17 @@ class CapacityItem(Overlay):
             draw_text(painter, each.left, each.middle, each.words, font(), current().t2)
 
 
-def _free_left(curves: Sequence[Points], begin: int, end: int, width: float, middle: float) -> int | None:
-    """The leftmost place between both x for words of this width, in pixels; ``None`` where a curve leaves no room."""
+def _free_left(
+    curves: Sequence[Points], marks: Sequence[Span], begin: int, end: int, width: float, middle: float
+) -> int | None:
+    """The leftmost place between both x for words of this width, in pixels; ``None`` where nothing leaves room."""
     count, room = end - begin + 1, math.ceil(width) + 2 * tokens.GAP_1
     if count <= room:
         return None
     columns = np.arange(begin - tokens.GAP_1, end + 1 - tokens.GAP_1, dtype=float)
     crossed = np.zeros(count, np.bool_)
+    for first, last in marks:
+        crossed[max(first - begin + tokens.GAP_1, 0) : max(last + 1 - begin + tokens.GAP_1, 0)] = True
     for xs, ys in curves:
         if not len(xs):
             continue
@@ -134,6 +149,7 @@ class ThroughputPanel(PlotPanel):
         self._rates: Throughput | None = None
         self.capacity: CapacityLine | None = None
         self.drawn_capacity: CapacityLine | None = None
+        self._marks = Marks()
         self._capacity = CapacityItem()
         self._curves = (Curve(), Curve())
         self._grounds = (ColumnsItem(), ColumnsItem())
@@ -148,6 +164,7 @@ class ThroughputPanel(PlotPanel):
 
     def follow(self, moment: Moment, marks: Marks) -> None:
         self.declare(throughput.declared(self.history.unit))
+        self._marks = marks
         super().follow(moment, marks)
 
     def set_colors(self, palette: Palette) -> None:
@@ -174,7 +191,7 @@ class ThroughputPanel(PlotPanel):
         times, rates = self._rates.offered
         drawn[REQUESTS].append((layout.x(times), layout.panes[REQUESTS].y(rates)))
         self._offered.show_line(*drawn[REQUESTS][1])
-        self._capacity.set_line(layout, self.capacity, drawn)
+        self._capacity.set_line(layout, self.capacity, drawn, spans_taken(layout, self._marks))
         self.drawn_capacity = self.capacity
 
     @property

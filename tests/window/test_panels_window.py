@@ -698,3 +698,21 @@ def test_that_no_module_but_the_tokens_spells_a_colour() -> None:
         if source.name != "tokens.py" and spelled.search(source.read_text(encoding="utf-8"))
     ]
     assert offenders == []
+
+
+def test_that_for_a_projector_the_model_is_named_whole_and_no_button_is_cut(window: MainWindow) -> None:
+    name = "SmolLM2-135M-Instruct"
+    resize(window, COMPACT)
+    toolbar, field = window.toolbar, model_field(window)
+    field.set_spec(name)
+    window.set_projecting(True)
+    QApplication.processEvents()
+    around = tokens.ICON + tokens.GAP_1 + 2 * tokens.GAP_3  # the caret and the margins
+    needed = [(field, field.fontMetrics().horizontalAdvance(name) + around)]
+    needed += [(each, each.sizeHint().width()) for each in (toolbar.step_button, toolbar.freeze_button)]
+    cut = [each.accessibleName() or each.text() for each, width in needed if each.width() < width]
+    shown = field.text()
+    window.set_projecting(False)
+    QApplication.processEvents()
+    assert (shown, cut) == (name, [])
+    assert field.width() == tokens.WIDTH_MODEL

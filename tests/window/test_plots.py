@@ -204,8 +204,14 @@ def test_that_a_prediction_has_room_of_its_own_right_of_what_is_measured(stack: 
     stack.set_ghost({}, now_s)
 
 
+@pytest.mark.parametrize("height", [520, 609, 1000])
+def test_that_the_timeline_reaches_the_bottom_as_soon_as_the_height_changes(stack: PlotStack, height: int) -> None:
+    stack.resize(SIZE.width(), height)
+    assert stack.timeline.mapTo(stack, QPoint(0, stack.timeline.height())).y() == height
+
+
 @pytest.mark.parametrize(("size", "least"), [(SIZE, 4), (QSize(620, 380), 0)], ids=["usual", "low"])
-def test_that_what_the_capacity_is_never_lies_on_a_curve(
+def test_that_what_the_capacity_is_never_lies_on_a_curve_or_a_mark(
     stack: PlotStack, history: History, size: QSize, least: int
 ) -> None:
     stack.resize(size)
@@ -230,6 +236,9 @@ def test_that_what_the_capacity_is_never_lies_on_a_curve(
             moments = np.array([layout.time_at(x) for x in np.linspace(place.left(), place.right(), 50)])
             ys = layout.panes[pane].y(np.interp(moments, times, values))
             assert not ((ys >= place.top()) & (ys <= place.bottom())).any(), (share, place)
+            marks = stack.marks()
+            xs = [layout.x_of(each.at_s) for each in (*marks.settings, *marks.outer)]
+            assert not [x for x in xs if place.left() <= x <= place.right()], (share, place)
     assert seen >= least, "where there is room it is said"
     stack.show_capacity(None)
 

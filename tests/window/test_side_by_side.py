@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.comparing.side_by_side import NOTHING_YET, RECORDED
 from gui.comparing.view import SIDE_BY_SIDE, CompareView
+from gui.look.tokens import HEIGHT_RUN_CURVES, PANEL_PADDING
 from gui.panels.views import COMPARE
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.run import recorded_run
@@ -139,6 +140,20 @@ def test_that_two_settings_leave_nothing_of_three(running: Batchscope) -> None:
         )
         results.show_sweep(Sweep.begun(ServiceFacts(url=""), plan))
     assert results.figures.texts()[0] == ["", "late", "early", ""]
+
+
+def test_that_the_timelines_and_curves_share_the_height_of_a_large_view(qtbot: QtBot, running: Batchscope) -> None:
+    results = side_by_side(running).side_results
+    plan = SweepPlan(
+        points=tuple(Settings(formation=each) for each in FORMATIONS),
+        load=RunLoad(pattern=Poisson(rate_per_s=1.0), prompts=("x",), max_tokens=1),
+    )
+    results.show_sweep(Sweep.begun(ServiceFacts(url=""), plan))
+    running.window.resize(2560, 1440)
+    plots = (*results.timelines, results.queue)
+    qtbot.waitUntil(lambda: min(each.height() for each in plots) > HEIGHT_RUN_CURVES)
+    last = results.report.mapTo(results, results.report.rect().bottomLeft()).y()
+    assert results.height() - last <= 2 * PANEL_PADDING, "they leave nothing below the buttons"
 
 
 def test_that_a_moment_pointed_at_in_one_is_shown_in_all(qtbot: QtBot, running: Batchscope) -> None:
