@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from service.__main__ import overview
+from service.messages.installation import VERSION
 from service.messages.options import Attachment, ServiceOptions, address_of, read_token
 from service.messages.workload import TEXT
 
@@ -82,13 +83,14 @@ def _served(workload: str | None, model: str | None) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="batchscope",
-        usage="batchscope [COMMAND ...] | [RECORDING.bsr | LESSON.md] [OPTION ...] | lesson [new] [FILE]",
+        usage="batchscope [COMMAND ...] | [RECORDING.bsr | LESSON.md] [OPTION ...] | lesson [new] [FILE] | desktop",
         description="An oscilloscope for dynamic batching: opens the window, or runs a command.",
         epilog=overview(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"Batchscope {VERSION}")
     add(
         "file",
         type=Path,

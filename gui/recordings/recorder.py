@@ -16,17 +16,11 @@ from PySide6.QtCore import QObject, Signal
 from gui.main_window import MainWindow
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_where_to_save
-from service.analysis.recording.format import (
-    MEMBER_S,
-    SUFFIX,
-    RecordedEvent,
-    RecordingError,
-    RecordingHeader,
-    program_version,
-)
+from service.analysis.recording.format import MEMBER_S, SUFFIX, RecordedEvent, RecordingError, RecordingHeader
 from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.clock import monotonic_clock_id
 from service.messages.files import NotWrittenError
+from service.messages.installation import VERSION
 from service.messages.text import format_duration
 
 FILTER: Final = f"Recordings (*{SUFFIX})"
@@ -94,7 +88,7 @@ class Recorder(QObject):
             at_s=time.monotonic(),
             clock=monotonic_clock_id(),
             recorded_at=time.time(),
-            program_version=program_version(),
+            program_version=VERSION,
             url=ready.url if ready else None,
             model=ready.model if ready else None,
             device=ready.device if ready else None,

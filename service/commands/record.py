@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Self
 
 from service.analysis.observed.annotations import ClockJumps
-from service.analysis.recording.format import ClockJumped, RecordingHeader, program_version
+from service.analysis.recording.format import ClockJumped, RecordingHeader
 from service.analysis.recording.writer import RecordingWriter
 from service.commands import cli
 from service.commands.remote import RemoteService
 from service.load.process import on_signals
 from service.messages.clock import monotonic_clock_id
+from service.messages.installation import VERSION
 from service.messages.pipes import ExitCode
 from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
 
@@ -107,7 +108,7 @@ class Recorder:
             at_s=self._began_s,
             clock=monotonic_clock_id(),
             recorded_at=time.time(),
-            program_version=program_version(),
+            program_version=VERSION,
             url=self.url,
             model=replica.model if replica else None,
             device=replica.device if replica else None,

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from service.commands import cli
+from service.messages.installation import VERSION
 from service.messages.life import Failed
 from service.messages.options import (
     APP_NAME,
@@ -80,6 +81,7 @@ def parser() -> cli.Parser:
         "--model ./my-model --formation continuous --max-batch-size 32",
     )
     add = made.add_argument
+    add("--version", action="version", version=f"Batchscope {VERSION}")
     cli.add_service_options(made, *cli.SERVICE_HELP, usual=ServiceOptions())
     add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
     port = "port to listen on (default: 8000 or the next free one; 0: any free one)"

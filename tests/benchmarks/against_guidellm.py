@@ -36,8 +36,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from service.engine.model.cache import cache_folder
 from service.load.report import LoadReport, ReportedRequest, load_figures
+from service.messages.installation import cache_folder
 from service.messages.life import Ready
 from service.messages.load import USUAL_PROMPTS
 from service.messages.objectives import TIMES, Objectives

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.engine.cores import usable_cores
-from service.engine.model.cache import cache_folder
 from service.engine.model.fetch import GGUF_MEMBER
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
 from service.launch.checks import free_port
+from service.messages.installation import cache_folder
 from tests.benchmarks import peer_weights
 from tests.benchmarks.measure import batchscope
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from service.analysis.recording.format import RecordingHeader, program_version
+from service.analysis.recording.format import RecordingHeader
 from service.analysis.recording.writer import RecordingWriter
 from service.commands.remote import RemoteService, ServiceWatch
 from service.messages.clock import monotonic_clock_id
+from service.messages.installation import VERSION
 from service.messages.life import Ready
 from service.messages.load import Cancel, LoadCommand, LoadEvent, LoadFrame, StopLoad
 
@@ -90,7 +91,7 @@ def _header(ready: Ready) -> RecordingHeader:
         at_s=time.monotonic(),
         clock=monotonic_clock_id(),
         recorded_at=time.time(),
-        program_version=program_version(),
+        program_version=VERSION,
         url=ready.url,
         model=ready.model,
         device=ready.device,

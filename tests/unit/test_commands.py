@@ -14,7 +14,9 @@ from pkgutil import walk_packages
 import pytest
 
 import service.commands
+from gui.control.arguments import parse
 from service.__main__ import COMMANDS, main
+from service.messages.installation import VERSION, version_of
 from service.messages.pipes import our_python, python_path
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,15 @@ def test_that_a_mistyped_command_is_answered_with_the_nearest(
 def test_that_a_word_like_no_command_is_answered_with_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xyzzy"]) == 2
     assert "--help" in capsys.readouterr().err
+
+
+def test_that_the_release_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for ask in (lambda: main(["--version"]), lambda: parse(["--version"])):
+        with pytest.raises(SystemExit) as ended:
+            ask()
+        assert (ended.value.code, capsys.readouterr().out) == (0, f"Batchscope {VERSION}\n")
+    assert version_of("batchscope") == VERSION, "what pip was told"
+    assert version_of("no-such-package") == "not installed"
 
 
 @pytest.mark.parametrize("words", [["--max-batch-size", "0"], ["serve", "--max-batch-size", "0"]])

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +51,14 @@ def of_benchmarks() -> list[str]:
 
 def test_that_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_README_LINES
+
+
+def test_that_readme_and_package_name_the_same_pythons() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    after = f"3.{int(named[-1].partition('.')[2]) + 1}"
+    assert project["requires-python"] == f">={named[0]},<{after}"
+    assert f"With Python {', '.join(named[:-1])} or {named[-1]}," in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -13,13 +13,14 @@ import pytest
 from huggingface_hub import constants
 
 from service.engine.model import hub
-from service.engine.model.cache import Source, cache_folder, publish_folder
+from service.engine.model.cache import Source, publish_folder
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from service.launch import checks
 from service.launch.driver import Driver
 from service.launch.model_choice import ModelChoice
 from service.launch.supervisor import DriverMessage, DriverPlan
+from service.messages.installation import cache_folder
 from service.messages.life import StageProgress, Starting
 from service.messages.options import LARGE_MODEL, LARGE_MODEL_GPU_BYTES, SMALL_MODEL, RunOptions, ServiceOptions
 from tests.unit.model_files import Server, send, send_json, served, sha256, write_model_folder

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -121,14 +120,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     at_s: float
     event: RecordedEvent
-
-
-def program_version() -> str:
-    """The release that runs, or "unknown" in a checkout that was never installed."""
-    try:
-        return metadata.version("batchscope")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class Packer:

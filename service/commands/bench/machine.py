@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -19,6 +16,7 @@ from torch import nn
 from service.commands.bench.report import BenchRun, Rates, Subject
 from service.engine.model.linear import has_kernels
 from service.engine.model.load import takes_int8
+from service.messages.installation import processor_name
 
 BLOCK_BYTES: Final[dict[str, int]] = {"cpu": 1 << 29}  # more than any cache holds
 BLOCK_BYTES_ELSEWHERE: Final = 1 << 31
@@ -94,15 +92,6 @@ def _finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-def processor_name() -> str:
-    """As Linux lists it, or else what the system calls its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 class Stopwatch:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import platformdirs
 from filelock import FileLock, Timeout
+
+from service.messages.installation import cache_folder
 
 MANIFEST: Final = "manifest.json"
 LOCK_POLL_S: Final = 0.25
@@ -48,11 +49,6 @@ class Manifest(msgspec.Struct, frozen=True):
 
     source: Source
     files: dict[str, FileEntry]
-
-
-def cache_folder() -> Path:
-    """Where models are kept between starts; `BATCHSCOPE_CACHE` names another place."""
-    return Path(os.environ.get("BATCHSCOPE_CACHE") or platformdirs.user_cache_path("batchscope"))
 
 
 @contextmanager

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from service.engine.model import fetch, hub
-from service.engine.model.cache import Source, cache_folder, is_intact, locked, read_manifest, sha256_of
+from service.engine.model.cache import Source, is_intact, locked, read_manifest, sha256_of
 from service.engine.model.convert import convert
 from service.engine.model.fetch import DEFAULT_MODEL
 from service.engine.model.folder import ModelFolder, check_folder
 from service.engine.model.gguf_file import GgufError, read_header
 from service.engine.model.report import ModelError, Report, ignore
+from service.messages.installation import cache_folder
 from service.messages.life import StageName
 from service.messages.options import AUTO_MODEL
 
