@@ -15,6 +15,10 @@ def main() -> int:
     words = sys.argv[1:]
     if words and words[0] in COMMANDS:
         return run_command(words)
+    if words and words[0] == "desktop":
+        from gui.control.desktop_entry import main as place_on_desktop
+
+        return place_on_desktop(words[1:])
     if words and words[0] == "lesson":
         words = _words_to_open(words[1:])
         if not words:

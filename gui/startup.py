@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QApplication
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.control.bugs import Bugs, FailedStart
+from gui.control.desktop_entry import NAME
 from gui.control.preferences import PreferencesFile, default_path
 from gui.demo.run import Demo
 
@@ -20,6 +21,7 @@ def run(arguments: Arguments) -> int:
     """Open the window and run until it is closed; returns the exit code of the program."""
     app = QApplication([])
     app.setApplicationName("Batchscope")
+    app.setDesktopFileName(NAME)
     app.setQuitOnLastWindowClosed(False)
     is_demo = arguments.demo_s is not None
     failed_start = FailedStart(app.exit, is_attended=not is_demo)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontDatabase, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontDatabase, QIcon, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import QApplication, QFocusFrame, QProxyStyle, QStyle, QStyleHintReturn, QStyleOption, QWidget
 
 from gui.look import tokens
 from gui.look.stylesheet import style_sheet
 from gui.look.tokens import DARK, LIGHT, Palette
+from service.messages.pipes import SOURCE_ROOT
 
 Preference: TypeAlias = Literal["system", "dark", "light"]
 
-# In a checkout as in site-packages, assets/ lies beside gui/.
-ASSETS: Final = Path(__file__).resolve().parents[2] / "assets"
+ASSETS: Final = SOURCE_ROOT / "assets"
+ICON: Final = ASSETS / "desktop" / "batchscope.svg"
 
 KEYBOARD_REASONS: Final = frozenset(
     {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason}
@@ -37,6 +37,7 @@ class Theme(QObject):
         self._preference: Preference = preference
         for name in tokens.FONT_FILES:
             QFontDatabase.addApplicationFont(str(ASSETS / name))
+        app.setWindowIcon(QIcon(str(ICON)))
         app.setStyle("Fusion")
         self._palette = self._wanted()
         self._type_scale = 1.0
