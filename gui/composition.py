@@ -22,6 +22,7 @@ from gui.comparing.goal_controller import GoalController
 from gui.comparing.view import CompareView
 from gui.control.choices import Choices
 from gui.control.clocks import FrameClock, FrameMeter
+from gui.control.diagnostics import Diagnostics
 from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
@@ -87,6 +88,7 @@ class Composition(QObject):
         self._add_comparing()
         self._add_goal()
         self.exporter = Exporter(window, self.history, self.plots)
+        self.diagnostics = Diagnostics(window, self.session)
         self._add_recordings()
         self._add_lessons()
         self.frame_clock = FrameClock(self._paint, self.meter, self)

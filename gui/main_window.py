@@ -406,6 +406,8 @@ class MainWindow(QWidget):
         for shortcut, does in self._commands:
             if shortcut in shortcuts.ALL and shortcut is not shortcuts.FIND:
                 yield Entry(shortcut.does, shortcut.native, does)
+        for action in (self.toolbar.system_theme_action, self.toolbar.about_action):
+            yield Entry(action.text(), "In the menu ⋮.", action.trigger)
 
     def _found_settings(self) -> Iterator[Entry]:
         for name, sentence in glossary.FORMATIONS.items():
