@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from service.analysis.recording.format import RecordingError
-from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.reader import Entries, open_recording
 from service.commands import export, record
 from service.commands.remote import ServiceUnreachableError
 from service.messages.telemetry import TelemetryEvent, TelemetryFrame
@@ -75,7 +75,7 @@ async def test_that_all_that_a_service_tells_is_recorded_with_what_it_is(told: T
     with record.Recorder(path, told.url, overwrite=False) as recorder:
         await record.record(recorder, None, 0.5)
 
-    assert [e.event for e in read_entries(path)][:-1] == [e.event for e in told.entries]
+    assert [e.event for e in Entries(path)][:-1] == [e.event for e in told.entries]
     recording = open_recording(path)
     assert recording.damage is None
     assert recording.header.url == told.url
@@ -107,7 +107,7 @@ async def test_that_ctrl_c_ends_it_in_order(told: Told, tmp_path: Path) -> None:
         await running
 
     assert open_recording(path).damage is None
-    assert len(list(read_entries(path))) == len(told.entries) + 1
+    assert len(list(Entries(path))) == len(told.entries) + 1
 
 
 async def test_that_an_earlier_recording_is_not_overwritten(told: Told, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from service.analysis.recording.format import (
     ServiceEnded,
     ServiceStarted,
 )
-from service.analysis.recording.reader import NotWantedError, open_recording, read_entries
+from service.analysis.recording.reader import Entries, NotWantedError, open_recording
 from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 from service.messages.life import Ready
@@ -74,7 +74,7 @@ def test_that_everything_comes_back_in_order(short: tuple[bytes, list[Entry]], t
     path = tmp_path / "a.bsr"
     path.write_bytes(short[0])
 
-    assert list(read_entries(path)) == short[1]
+    assert list(Entries(path)) == short[1]
 
 
 def test_that_it_is_json_lines_to_any_program_that_knows_gzip(short: tuple[bytes, list[Entry]]) -> None:
@@ -200,7 +200,7 @@ def test_that_a_recording_cut_anywhere_is_read_up_to_there(
     path.write_bytes(whole[: int(share * len(whole))])
 
     try:
-        read = list(read_entries(path))
+        read = list(Entries(path))
     except RecordingError:
         assert share * len(whole) < 300  # not even its header is whole
         return
@@ -224,7 +224,7 @@ def test_that_a_flipped_bit_costs_a_second_and_changes_nothing_else(
     path.write_bytes(flipped)
 
     try:
-        read = [entry for entry in read_entries(path) if not isinstance(entry.event, FramesMissed)]
+        read = [entry for entry in Entries(path) if not isinstance(entry.event, FramesMissed)]
     except RecordingError:
         assert place * len(whole) < 300
         return
@@ -392,7 +392,7 @@ def test_that_an_event_reaches_the_disk_within_a_second_of_events(tmp_path: Path
 
     for entry in entries:
         writer.add(entry.at_s, entry.event)
-        told = list(read_entries(tmp_path / "a.bsr"))
+        told = list(Entries(tmp_path / "a.bsr"))
         heard_s = told[-1].at_s if told else 1000.0
         assert entry.at_s - heard_s <= 1.1
     writer.close()
@@ -437,7 +437,7 @@ def test_that_a_tape_keeps_the_last_minutes_only(tmp_path: Path) -> None:
     buffer.save(tmp_path / "a.bsr", header(at_s=1100.0))
 
     recording = open_recording(tmp_path / "a.bsr")
-    kept = list(read_entries(tmp_path / "a.bsr"))[:-1]
+    kept = list(Entries(tmp_path / "a.bsr"))[:-1]
     assert recording.damage is None
     assert kept == entries[-len(kept) :]
     assert 5.0 <= recording.duration_s <= 6.2

@@ -16,7 +16,7 @@ from service.analysis.observed.annotations import OuterMark
 from service.analysis.predict.predict import Prediction
 from service.analysis.predict.speed import Withheld
 from service.analysis.recording.format import PredictionsScored
-from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.reader import Entries, open_recording
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
 from tests.synthetic_parts import SyntheticBatch
@@ -261,7 +261,7 @@ def test_that_the_score_is_in_each_recording_whenever_it_began(
         recorder.save(tmp_path / "saved.bsr")
     for name in ("whole", "later", "saved"):
         path = tmp_path / f"{name}.bsr"
-        said = [e.event.scores.words for e in read_entries(path) if isinstance(e.event, PredictionsScored)]
+        said = [e.event.scores.words for e in Entries(path) if isinstance(e.event, PredictionsScored)]
         assert said[-1] == loaded.window.views.remark != "", name
         assert open_recording(path).damage is None
 

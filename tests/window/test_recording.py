@@ -22,7 +22,7 @@ from gui.series.latency import values_at
 from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
 from service.analysis.recording.format import Entry, PredictionsScored, RecordingError, ServiceEnded, ServiceStarted
-from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.reader import Entries, open_recording
 from service.analysis.recording.writer import RecordingWriter
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
@@ -55,7 +55,7 @@ def viewing(qtbot: QtBot, batchscope: Batchscope, run_file: Path) -> Batchscope:
 
 def requests_in(path: Path) -> int:
     """Counted without the window."""
-    frames = [entry.event for entry in read_entries(path) if isinstance(entry.event, LoadFrame)]
+    frames = [entry.event for entry in Entries(path) if isinstance(entry.event, LoadFrame)]
     return len({request.id for frame in frames for request in frame.requests})
 
 
@@ -565,7 +565,7 @@ def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope:
     with qtbot.waitSignal(batchscope.composition.recorder.written):
         batchscope.composition.recorder.record_or_stop()
 
-    events = [entry.event for entry in read_entries(path)]
+    events = [entry.event for entry in Entries(path)]
     assert any(isinstance(event, ServiceStarted) for event in events)
     assert open_recording(path).model == "scripted"
 

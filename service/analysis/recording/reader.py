@@ -150,36 +150,61 @@ def open_recording(path: Path, is_wanted: Callable[[], bool] = lambda: True) -> 
 
     `is_wanted` is asked before each event; where it is not, this raises `NotWantedError`.
     """
-    content = members(_read(path))
-    header = _header(path, next(content, b""))
-    replay = Replay(header)
-    flaws = _Flaws()
+    entries = Entries(path)
+    replay = Replay(entries.header)
     try:
-        for entry in _entries(content, header, flaws):
+        for entry in entries:
             if not is_wanted():
                 raise NotWantedError
             replay.feed(entry)
         replay.flush()
     except ArithmeticError:  # numbers that fit no column, which only a forged file holds
-        flaws.has_nonsense = True
-    duration_s = replay.last_s - header.at_s
+        entries.note_nonsense()
     return Recording(
         path=path,
-        header=header,
+        header=entries.header,
         model=replay.model,
         history=replay.stop(),
         scores=tuple(replay.scores),
         bookmarks=tuple(replay.bookmarks),
-        duration_s=duration_s,
-        damage=flaws.sentence(duration_s),
-        is_ended=flaws.is_ended,
+        duration_s=replay.last_s - entries.header.at_s,
+        damage=entries.damage,
+        is_ended=entries.is_ended,
     )
 
 
-def read_entries(path: Path) -> Iterator[Entry]:
-    """Every event of a recording, as it came; unreadable ones are passed over."""
-    content = members(_read(path))
-    return _entries(content, _header(path, next(content, b"")), _Flaws())
+class Entries(Iterable[Entry]):
+    """Every event of a recording, as it came, in one pass that holds a second of them; unreadable ones are passed over.
+
+    Attributes:
+        header: the first line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises `RecordingError` for another file or an unreadable one."""
+        self._content = members(_read(path))
+        self.header = _header(path, next(self._content, b""))
+        self._flaws = _Flaws()
+        self._last_s = self.header.at_s
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in _entries(self._content, self.header, self._flaws):
+            self._last_s = entry.at_s
+            yield entry
+
+    def note_nonsense(self) -> None:
+        """An event that was read holds numbers that cannot be."""
+        self._flaws.has_nonsense = True
+
+    @property
+    def damage(self) -> str | None:
+        """A sentence on the parts that could not be read, if any; known when all has been read."""
+        return self._flaws.sentence(self._last_s - self.header.at_s)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the recording was ended in order; known when all has been read."""
+        return self._flaws.is_ended
 
 
 @dataclass
