@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 from service.messages.options import ALLOW_VARIABLE, RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
+
+METRICS_VARIABLE: Final = "RAY_enable_metrics_collection"
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
 
@@ -36,7 +39,7 @@ LOCAL_RAY = {
     "RAY_prestart_worker_first_driver": "0",
     # These are unread too; without them Ray takes 6 % of a core at rest, and not 9 %.
     "RAY_event_stats": "0",
-    "RAY_enable_metrics_collection": "0",
+    METRICS_VARIABLE: "0",
     "RAY_task_events_report_interval_ms": "0",
     # These open ports past the doors.
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
@@ -65,3 +68,12 @@ def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[st
     if options.token_file is not None:
         variables[TOKEN_VARIABLE] = digest(read_token(options.token_file).encode())
     return variables
+
+
+def has_ray_metrics(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this Ray collects metrics: each does but the one that is started here.
+
+    >>> has_ray_metrics({}), has_ray_metrics(LOCAL_RAY)
+    (True, False)
+    """
+    return environment.get(METRICS_VARIABLE) != "0"

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Header, Query, Request
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -39,6 +40,7 @@ from service.messages.telemetry import Deployment, ReplicaStatus
 from service.messages.workload import TEXT, WorkloadAbout
 from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
 from service.ray_serve.doors import PLACES_HEADER, doors_from_environment
+from service.ray_serve.environment import has_ray_metrics
 from service.ray_serve.gpus import require_gpu
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
@@ -67,14 +69,17 @@ from service.replica.generation import CHUNKS_PER_S, CHUNKS_PER_S_BESIDE_A_GPU, 
 from service.replica.holder import Holder
 from service.replica.hub import Hub
 from service.replica.hub_link import HubLink
+from service.replica.ray_metrics import RayMetrics
 from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.requests import TextChunk
+from service.replica.tracing import parents_from_environment, spans_from_environment
 from service.workloads.catalog import about
 
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None, responses=ERROR_ANSWERS)
+api.add_middleware(parents_from_environment)
 api.add_middleware(doors_from_environment)
 install_error_handlers(api)
 
@@ -151,7 +156,14 @@ class BatchTextGenerator:
         replica, in_force = await hub.register.remote(self._serve_id)
         threads = EngineThreads(self._thread)
         chunks_per_s = CHUNKS_PER_S if self._loaded.device == "cpu" else CHUNKS_PER_S_BESIDE_A_GPU
-        self._generation = Generation(replica, self._loaded.engine, threads, in_force, chunks_per_s)
+        self._generation = Generation(
+            replica, self._loaded.engine, threads, in_force, chunks_per_s, objectives=options.hold
+        )
+        self._spans = spans_from_environment(replica)
+        if self._spans is not None:
+            self._generation.recorder.listeners.append(self._spans)
+        if has_ray_metrics():
+            self._generation.recorder.listeners.append(RayMetrics())
         self._meter = DeviceMeter(self._loaded.device)
         self._link = HubLink(self._generation, CallsByRay(hub), self._status)
         self._tasks = [
@@ -288,6 +300,11 @@ class BatchTextGenerator:
         finally:
             self._readers -= 1
 
+    @api.get("/metrics", **described({PLAIN: {"type": "string"}}))
+    async def metrics(self) -> Response:
+        """The figures of all replicas in Prometheus' text format."""
+        return Response(await self._hub.metrics.remote(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
     @api.get("/v1/models", **described({JSON: schema_of(Models)}))
     async def models(self) -> Response:
         """The one model there is."""
@@ -343,6 +360,8 @@ class BatchTextGenerator:
     async def __del__(self) -> None:
         """Serve lets the replica go, after its last request has ended, or replaces it since its work has ended."""
         await self._link.report_last(has_failed=any(task.done() for task in self._tasks))
+        if self._spans is not None:
+            await self._spans.flush()
 
     def _status(self) -> ReplicaStatus:
         generation = self._generation

@@ -103,11 +103,11 @@ class FrameLog:
         """How soon a replica that has news should report again: in time for each frame, if there is a reader."""
         return self.interval_s if self.is_watched else UNWATCHED_INTERVAL_S
 
-    def add_report(self, report: ReplicaReport) -> None:
-        """Take a replica's report in, its times translated to this clock; one that a later one overtook is left out."""
+    def add_report(self, report: ReplicaReport) -> bool:
+        """Take a replica's report in, its times translated to this clock; whether no later one had overtaken it."""
         replica = report.status.replica
         if report.number <= self._numbers.get(replica, 0):
-            return
+            return False
         self._numbers[replica] = report.number
         self._heard_s[replica] = self._clock()
         offset = self._offsets.setdefault(replica, ClockOffset(monotonic_clock_id()))
@@ -116,6 +116,7 @@ class FrameLog:
         self._batches.update((batch.id, on_our_clock(batch, offset)) for batch in report.batches)
         self._requests.update((request.id, on_our_clock(request, offset)) for request in report.requests)
         self._gaps.extend(on_our_clock(gaps, offset) for gaps in report.gaps)
+        return True
 
     def expect(self, replica: str) -> None:
         """There is a replica, from which reports are to come."""

@@ -14,8 +14,10 @@ from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, Conversation, DeviceLostError, Engine, Job, Progress, SamplingParams
+from service.messages.objectives import Objectives
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import BatchWork
+from service.replica.changes import parent
 from service.replica.recorder import Recorder
 from service.replica.requests import GenerationError, GenerationRequest, LiveRequests, TextChunk
 from service.replica.step_watch import EngineStalledError, StepWatch
@@ -55,12 +57,14 @@ class Generation:
         in_force: VersionedSettings,
         chunks_per_s: float = CHUNKS_PER_S,
         clock: Callable[[], float] = time.monotonic,
+        objectives: Objectives | None = None,
     ) -> None:
+        """With the objectives of the deployment, where it has some; for the others see the attributes."""
         self.replica = replica
         self.clock = clock
         self.chunks_per_s = chunks_per_s
         self.batcher: Batcher[GenerationRequest] = Batcher(in_force, self._on_formed, clock, engine.memory_tokens)
-        self.recorder = Recorder(replica)
+        self.recorder = Recorder(replica, objectives)
         self.requests = LiveRequests(self.recorder, self.batcher.note_run_time, clock)
         self.open_streams = 0
         self.engine = engine
@@ -99,6 +103,8 @@ class Generation:
             self.recorder.count(received=1, refused=1)
             raise
         request = GenerationRequest(job, client_id, streamed, received_s, self.clock())
+        if (named := parent.get()) is not None:
+            self.recorder.note_parent(job.id, named)
         try:
             request.answered = self.batcher.submit(request, request.tokens)
         except QueueFullError as error:

@@ -17,6 +17,7 @@ from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
 from service.ray_serve.redeployer import Application, Redeployer, Redeployment
 from service.replica.background import start_for_life
+from service.replica.exposition import ReplicaMetrics
 from service.replica.frames import FrameLog, frame_interval_s
 from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.settings_board import SettingsBoard
@@ -87,6 +88,7 @@ class Hub:
         self._saver = ThreadPoolExecutor(1, "hub")  # one: what is saved last is what stays
         self._board = SettingsBoard(self._state.in_force, self._keep_settings, clock)
         self._log = FrameLog(clock, frame_interval_s(usable_cores()), service, self._state.life)
+        self._metrics = ReplicaMetrics(clock)
         for name in self._state.names.values():
             self._board.expect(name)
             self._log.expect(name)
@@ -158,10 +160,15 @@ class Hub:
 
     async def report(self, report: ReplicaReport) -> HubAnswer:
         """Take in a replica's report."""
-        self._log.add_report(report)
+        if self._log.add_report(report):
+            self._metrics.note(report)
         if report.is_last:
             await self._end(report.status.replica, has_left=True)
         return HubAnswer(self._state.life, self._log.report_interval_s)
+
+    async def metrics(self) -> bytes:
+        """What all replicas have counted, in Prometheus' text format."""
+        return self._metrics.text(self._board.in_force)
 
     async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
         """See `FrameLog.after`; ``None`` for a reader at a replica that leaves, which would wait for the reader."""
@@ -206,6 +213,7 @@ class Hub:
             await self._save(names=names, ended=dict(list(ended.items())[-KEPT_ENDS:]))
         self._board.forget(name)
         self._log.end(name, has_left=has_left)
+        self._metrics.end(name)
 
     async def _is_first(self, call: str) -> bool:
         """Whether the call comes for the first time, so that it is to be carried out."""

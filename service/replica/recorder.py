@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +15,12 @@ import msgspec
 from service.batching.queue import Batch
 from service.messages.clock import monotonic_clock_id
 from service.messages.gaps import GAPS_STEP_S, Gaps
+from service.messages.objectives import Objectives
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TokenGaps
+from service.replica.changes import Changes, Listener, TraceParent
+from service.replica.metrics import Counts, Tally
+
+logger = logging.getLogger(__name__)
 
 MAX_UNREPORTED = 20_000
 """Bound on what is kept between two reports; beyond it the oldest news is forgotten."""
@@ -30,6 +36,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: higher than that of the replica's report before.
         sent_s: when the report left.
+        counts: all that the replica has counted since it started.
         is_last: the replica leaves as it was asked to, after it has answered all it held.
     """
 
@@ -40,6 +47,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[BatchRecord, ...]
     requests: tuple[RequestRecord, ...]
     gaps: tuple[TokenGaps, ...] = ()
+    counts: Counts = Counts()
     is_last: bool = False
 
 
@@ -88,13 +96,19 @@ class Recorder:
 
     Attributes:
         batches: the newest record of each batch of which there is news since the last report, by the batch's id.
+        listeners: are called with what has changed before each report.
     """
 
-    def __init__(self, replica: str) -> None:
+    def __init__(self, replica: str, objectives: Objectives | None = None) -> None:
+        """With the objectives of the deployment, where it has some."""
         self.ledger = Ledger()
         self.news = asyncio.Event()
         self.batches: dict[str, BatchRecord] = {}
+        self.listeners: list[Listener] = []
         self._replica = replica
+        self._tally = Tally(objectives)
+        self._waited_s: deque[float] = deque(maxlen=MAX_UNREPORTED)
+        self._parents: dict[str, TraceParent] = {}  # of requests that have not ended
         self._requests: dict[Recordable, None] = {}
         self._gaps: deque[TokenGaps] = deque(maxlen=MAX_UNREPORTED_STEPS)
         self._gaps_end_s = 0.0  # of the newest step
@@ -115,6 +129,10 @@ class Recorder:
         if len(self._requests) > MAX_UNREPORTED:
             del self._requests[next(iter(self._requests))]
         self.news.set()
+
+    def note_parent(self, request: str, parent: TraceParent) -> None:
+        """The client has named the span that the request with that id, which is noted next, belongs to."""
+        self._parents[request] = parent
 
     def note_batch(self, record: BatchRecord) -> None:
         self.batches[record.id] = record
@@ -156,6 +174,8 @@ class Recorder:
             members=tuple(members),
         )
         self._under_way[record.id] = record
+        if batch.entries:  # else requests have left a batch that goes on, and none has waited
+            self._waited_s.append(batch.formed_s - batch.entries[0].enqueued_s)
         self.note_batch(record)
         return record.id
 
@@ -170,6 +190,8 @@ class Recorder:
     def report(self, status: ReplicaStatus, *, is_last: bool = False) -> ReplicaReport:
         """All news that were not acknowledged, and the replica's status."""
         news = News(self.batches, self._requests, self.take_gaps(status.at_s))
+        records = {request: request.record(self._replica) for request in news.requests}
+        self._pass_on(Changes(tuple(news.batches.values()), tuple(records.values()), news.gaps), status)
         self._sent = news = news if self._sent is None else news.after(self._sent)
         self._sent_s = status.at_s
         self._sent_number += 1
@@ -181,10 +203,24 @@ class Recorder:
             sent_s=status.at_s,
             status=status,
             batches=tuple(news.batches.values()),
-            requests=tuple(request.record(self._replica) for request in news.requests),
+            requests=tuple(records.get(request) or request.record(self._replica) for request in news.requests),
             gaps=news.gaps,
+            counts=self._tally.counts(),
             is_last=is_last,
         )
+
+    def _pass_on(self, changes: Changes, status: ReplicaStatus) -> None:
+        """Count the changes, with what is known of them beside the records, and tell the listeners."""
+        parents = {each.id: self._parents.pop(each.id) for each in changes.ended_requests if each.id in self._parents}
+        changes = replace(changes, waited_s=tuple(self._waited_s), parents=parents)
+        self._waited_s.clear()
+        self._tally.add(changes)
+        for listener in list(self.listeners):
+            try:
+                listener(changes, status)
+            except Exception:  # what looks on must not end the replica's reports
+                logger.exception("%s has failed and hears no more", type(listener).__name__)
+                self.listeners.remove(listener)
 
     def acknowledge(self, number: int) -> None:
         """The hub has the report of that number, which is to be the last: a later one holds more."""

@@ -93,6 +93,7 @@ BUGS = (
         ("an acknowledgement is that of whatever was sent last", "if self._sent is not None and number == self._sent_number:", "if self._sent is not None:"),
         ("what is repeated counts as heard already", "self._sent_number += 1  # a report that is under way", "pass  # a report that is under way"),
         ("a new hub hears nothing of before", "for _, news in reversed(self._acknowledged):", "for _, news in ():"),
+        ("an answer is counted twice", "tuple(records.values()), news.gaps), status)", "tuple(records.values()) * 2, news.gaps), status)"),
         ("an old record takes the place of a new one", "older.batches | self.batches, older.requests | self.requests", "self.batches | older.batches, older.requests | self.requests"),
     ),
     *_in(

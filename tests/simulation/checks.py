@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from service.load.flight import Answer, Flight
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import FINAL_STATES, Ledger, RequestRecord
@@ -118,6 +120,7 @@ class Checks:
             self._check_rest(replica)
         self._check_settings()
         self._check_what_was_read()
+        self._check_what_is_counted()
         self._check_order()
 
     def _check_answers(self) -> None:
@@ -204,6 +207,28 @@ class Checks:
             held = sum(states[state] for state in set(states) - FINAL_STATES)  # of a replica that left: given up by all
             if read != known or (held and replica.process.is_alive):
                 self.fail(f"{name} counted {known}, and {states} was read")
+
+    def _check_what_is_counted(self) -> None:
+        """The hub tells Prometheus of every request and batch of a replica that lives, once, also where a hub died."""
+        hub = self._simulation.controller.hub
+        if hub is None:
+            return
+        try:
+            hub.metrics().send(None)  # waits for nothing
+        except StopIteration as ended:
+            families = text_string_to_metric_families(ended.value.decode())
+        told = {(each.name, each.labels.get("replica")): each.value for family in families for each in family.samples}
+        for replica in self._simulation.controller.replicas.values():
+            generation = replica.generation
+            if generation is None or not replica.process.is_alive:
+                continue
+            answered = told.get(("vllm:e2e_request_latency_seconds_count", generation.replica))
+            if answered != generation.recorder.ledger.completed:
+                self.fail(f"{generation.replica} counted {generation.recorder.ledger}, and {answered} answers are told")
+            tokens = told.get(("vllm:generation_tokens_total", generation.replica))
+            batches = told.get(("ray_serve_batches_processed_total", generation.replica), 0.0)
+            if answered and not (tokens and batches):
+                self.fail(f"{generation.replica} gave {answered} answers, {tokens} tokens in {batches} batches")
 
     def _check_order(self) -> None:
         """No request is overtaken by more than one batch."""
