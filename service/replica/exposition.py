@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -73,22 +73,26 @@ class ReplicaMetrics:
             if len(self._ended) > KEPT_ENDED:
                 del self._ended[next(iter(self._ended))]
 
-    def text(self, in_force: VersionedSettings) -> bytes:
-        """All of it, and the settings in force."""
-        return generate_latest(_Scrape(self._live, self._ended, in_force, self._clock()))
+    def scrape(self, in_force: VersionedSettings) -> Scrape:
+        """All of it as it is now, and the settings in force."""
+        return Scrape(tuple(self._live.values()), tuple(self._ended.values()), in_force, self._clock())
 
 
 @dataclass(frozen=True)
-class _Scrape(Collector):
+class Scrape(Collector):
     """What one reader is given."""
 
-    live: Mapping[str, Known]
-    ended: Mapping[str, Known]
+    live: Sequence[Known]
+    ended: Sequence[Known]
     in_force: VersionedSettings
     at_s: float
 
+    def text(self) -> bytes:
+        """It takes some milliseconds a replica; any thread may call it."""
+        return generate_latest(self)
+
     def collect(self) -> Iterator[Metric]:
-        counted = [*self.ended.values(), *self.live.values()]
+        counted = [*self.ended, *self.live]
         for histogram in HISTOGRAMS:
             yield _histogram(histogram, counted)
         for counter in COUNTERS:
@@ -97,8 +101,8 @@ class _Scrape(Collector):
         for counter in STATUS_COUNTERS:
             yield _family(counter, [(known, counter.amounts(known.status)) for known in counted])
         for gauge in GAUGES:
-            yield _family(gauge, [(known, gauge.amounts(known.status)) for known in self.live.values()])
-        yield _family(AGE, [(known, AGE.amounts(self.at_s - known.heard_s)) for known in self.live.values()])
+            yield _family(gauge, [(known, gauge.amounts(known.status)) for known in self.live])
+        yield _family(AGE, [(known, AGE.amounts(self.at_s - known.heard_s)) for known in self.live])
         for setting in SETTINGS:
             yield _family(setting, [(None, setting.amounts(self.in_force))])
 

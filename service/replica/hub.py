@@ -168,7 +168,7 @@ class Hub:
 
     async def metrics(self) -> bytes:
         """What all replicas have counted, in Prometheus' text format."""
-        return self._metrics.text(self._board.in_force)
+        return await asyncio.to_thread(self._metrics.scrape(self._board.in_force).text)
 
     async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
         """See `FrameLog.after`; ``None`` for a reader at a replica that leaves, which would wait for the reader."""

@@ -53,7 +53,7 @@ def given() -> dict[str, set[str]]:
     run_batch(recorder)
     known = ReplicaMetrics()
     known.note(recorder.report(status()))
-    seen = scraped(known.text(VersionedSettings(version=1, settings=Settings())))
+    seen = scraped(known.scrape(VersionedSettings(version=1, settings=Settings())).text())
     names: dict[str, set[str]] = {"batchscope_good_requests_total": {"model_name", "replica"}}  # where one is held
     for name, labels in seen.values:
         names.setdefault(name, set()).update(label for label, _ in labels)
