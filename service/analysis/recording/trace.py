@@ -190,8 +190,7 @@ class _Trace:
             yield self._mark(f"{name} {how}", at_us, {})
 
     def _of_status(self, status: ReplicaStatus) -> Iterator[Event]:
-        if status.replica not in self._replicas:
-            yield from self._begin_replica(status.replica, f"{status.replica} · {status.model} · {status.device}")
+        yield from self._begin_replica(status.replica, f"{status.replica} · {status.model} · {status.device}")
         replica = self._replicas[status.replica]
         replica.unit = status.unit
         yield {
@@ -204,17 +203,14 @@ class _Trace:
         }
 
     def _begin_replica(self, name: str, title: str) -> Iterator[Event]:
-        self._replicas[name] = _Replica(self._processes)
-        yield _name("process_name", self._processes, 0, title)
-        self._processes += 1
-
-    def _replica(self, name: str) -> Iterator[Event]:
-        """Begins a replica of which no status has come."""
+        """Nothing, where it has begun."""
         if name not in self._replicas:
-            yield from self._begin_replica(name, name)
+            self._replicas[name] = _Replica(self._processes)
+            yield _name("process_name", self._processes, 0, title)
+            self._processes += 1
 
     def _of_batch(self, batch: BatchRecord) -> Iterator[Event]:
-        yield from self._replica(batch.replica)
+        yield from self._begin_replica(batch.replica, batch.replica)
         replica = self._replicas[batch.replica]
         self._batches[batch.id] = batch
         if batch.started_s is None:
@@ -250,7 +246,7 @@ class _Trace:
         }
 
     def _of_request(self, request: RequestRecord) -> Iterator[Event]:
-        yield from self._replica(request.replica)
+        yield from self._begin_replica(request.replica, request.replica)
         self._requests[request.id] = request
         if request.state in FINAL_STATES:
             ended_s = request.finished_s if request.finished_s is not None else request.received_s
