@@ -21,10 +21,10 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from service.analysis.recording.format import program_version
 from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
+from service.messages.installation import VERSION
 from service.messages.life import TrialBatch
 from service.messages.objectives import Objectives
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
@@ -327,7 +327,7 @@ class BatchTextGenerator:
     @api.get("/version", **described({JSON: schema_of(Version)}))
     async def version(self) -> Response:
         """The release of this program."""
-        return json_response(Version(version=program_version()))
+        return json_response(Version(version=VERSION))
 
     # Clients of vLLM look for the first, GuideLLM among them.
     @api.get("/health", operation_id="health", **described({JSON: schema_of(Health)}))
