@@ -299,7 +299,7 @@ CLIENTS: Final = (
     Client(
         "lm-eval local-completions",
         "python",
-        ("lm-eval[api]==0.4.13",),
+        ("lm-eval[api]==0.4.13", "transformers==5.23.0"),
         """\
         import os
         from lm_eval.api.instance import Instance
