@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -97,9 +98,13 @@ class BatchQueue(Generic[Item]):
         self._rules = rules
         self._changed.set()
 
-    def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
-        """Queue `item`; the future is resolved by the runner of its batch. Cancelling it takes the item out."""
-        entry = Entry(item, self._clock(), tokens)
+    def submit(self, item: Item, tokens: int = 1, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
+        """Queue `item`; the future is resolved by the runner of its batch. Cancelling it takes the item out.
+
+        Args:
+            future: of the item, where it has one already.
+        """
+        entry = Entry(item, self._clock(), tokens, *([] if future is None else [future]))
         entry.future.add_done_callback(lambda _: self._drop(entry))
         with self._lock:
             self._entries[entry] = None
@@ -116,13 +121,21 @@ class BatchQueue(Generic[Item]):
             entries = self._take(rules.fitting(self._entries, running, tokens)[0])
         return Batch(entries, "joined", self._clock(), rules.version, rules.max_batch_size) if entries else None
 
-    async def next_batch(self) -> Batch[Item]:
-        """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
-        free_since_s = now_s = self._clock()
-        while (batch := self.take(now_s, free_since_s)) is None:
-            await wait_for_change(self._changed, self.deadline_s(free_since_s), now_s)
-            now_s = self._clock()
-        return batch
+    async def next_batch(self, is_free: Callable[[], bool] = lambda: True) -> Batch[Item]:
+        """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned.
+
+        Args:
+            is_free: whether the engine has a place for a batch; `changed` is set where that changes.
+        """
+        free_since_s = math.inf
+        while True:
+            now_s, deadline_s = self._clock(), None
+            if is_free():
+                free_since_s = min(free_since_s, now_s)
+                if batch := self.take(now_s, free_since_s):
+                    return batch
+                deadline_s = self.deadline_s(free_since_s)
+            await wait_for_change(self._changed, deadline_s, now_s)
 
     def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Item] | None:
         """The batch that the rules release at `now_s`, if any, to an engine that is free since `free_since_s`.

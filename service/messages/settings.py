@@ -74,6 +74,14 @@ class Bounds(msgspec.Struct, frozen=True):
     def __contains__(self, number: float) -> bool:
         return self.low <= number <= self.high and not 0 < number < self.least  # also false for NaN
 
+    def nearest(self, number: float) -> float:
+        """The number in the interval that is nearest to this one.
+
+        >>> Bounds(1, 256, integral=True).nearest(1000), Bounds(0, 5, integral=False).nearest(0.5)
+        (256, 0.5)
+        """
+        return min(max(number, self.low), self.high)
+
     @property
     def rule(self) -> str:
         """What is accepted, as a sentence."""

@@ -23,7 +23,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Loggi
 
 from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
 from service.messages.options import DEPLOYMENT_NAME, REQUEST_TIMEOUT_S, ServiceOptions
-from service.messages.settings import Scale
+from service.messages.settings import SCALE_BOUNDS, Scale
 from service.ray_serve.redeployer import DeploymentSnapshot, reason_of
 
 HUB: Final = "Hub"
@@ -31,6 +31,8 @@ POLL_S: Final = 0.1
 KEEP_ALIVE_S: Final = 20  # longer than aiohttp's clients keep an idle connection, so that none is closed as it is used
 TELLING_LIMIT_S: Final = 1.0
 FAILED_TO_START: Final = "failed to start"
+ON_HEAD_NODE: Final[Mapping[str, float]] = {"node:__internal_head__": 0.001}
+"""Resources of an actor that only a cluster's head node has. WORKAROUND ray 2.60: no public name says which it is."""
 
 _QUIET = LoggingConfig(enable_access_log=False)
 
@@ -142,10 +144,7 @@ class ServeApplication:
         states = {replica["replica_id"]: replica["state"] for replica in details["replicas"]}
         message = details["message"]
         return DeploymentSnapshot(
-            wanted=Scale(
-                replicas=details["target_num_replicas"],
-                max_ongoing_requests=details["deployment_config"]["max_ongoing_requests"],
-            ),
+            wanted=_scale(details["target_num_replicas"], details["deployment_config"]["max_ongoing_requests"]),
             running=_in(states, ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION),
             starting=_in(states, ReplicaState.STARTING, ReplicaState.RECOVERING),
             leaving=_in(states, ReplicaState.STOPPING),
@@ -225,6 +224,12 @@ def _again(client: ServeControllerClient, application: str, name: str, changes: 
     )
     serialized: bytes = arguments.SerializeToString()
     return serialized
+
+
+def _scale(replicas: int, max_ongoing_requests: int) -> Scale:
+    """What is deployed may lie beyond what can be asked for here, as no replica at all does."""
+    found = {"replicas": replicas, "max_ongoing_requests": max_ongoing_requests}
+    return Scale(**{name: int(SCALE_BOUNDS[name].nearest(value)) for name, value in found.items()})
 
 
 def _in(states: Mapping[str, str], *wanted: ReplicaState) -> frozenset[str]:

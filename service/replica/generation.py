@@ -75,6 +75,10 @@ class Generation:
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
         engine.adopt(in_force.settings)
 
+    @property
+    def in_force(self) -> VersionedSettings:
+        return self.batcher.in_force
+
     def apply(self, in_force: VersionedSettings) -> None:
         """Put settings in force for all batches formed, and all requests that join, from now on."""
         self.batcher.apply(in_force)

@@ -105,6 +105,15 @@ class Hub:
             start_for_life(self._watch_silent(), "Watching silent replicas"),
         ]
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there is one that is not known to have ended."""
+        return bool(self._state.names)
+
+    @property
+    def in_force(self) -> VersionedSettings:
+        return self._board.in_force
+
     async def note_loading(self, replica: str, progress: LoadProgress) -> None:
         """How far a replica, by Serve's name for it, is with loading its model."""
         self._loads[replica] = progress

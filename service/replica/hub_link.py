@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.replica.frames import SHORTEST_INTERVAL_S
-from service.replica.generation import Generation
-from service.replica.recorder import HubAnswer, ReplicaReport
+from service.replica.recorder import HubAnswer, Recorder, ReplicaReport
+from service.replica.requests import LiveRequests
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,26 @@ class HubCalls(Protocol):
         """See `Hub.report`."""
 
 
+class InStep(Protocol):
+    """What is kept in step with the hub: a replica's `Generation`, or a function that is observed.
+
+    Attributes:
+        replica: its name.
+    """
+
+    replica: str
+    recorder: Recorder
+    requests: LiveRequests
+
+    @property
+    def in_force(self) -> VersionedSettings: ...
+    def apply(self, in_force: VersionedSettings) -> None: ...
+
+
 class HubLink:
     """Keeps a replica in step with the hub; each of its two tasks runs as long as the replica lives."""
 
-    def __init__(self, generation: Generation, hub: HubCalls, status: Callable[[], ReplicaStatus]) -> None:
+    def __init__(self, generation: InStep, hub: HubCalls, status: Callable[[], ReplicaStatus]) -> None:
         """`status` gives the replica's own at the moment; each report holds one."""
         self._generation = generation
         self._hub = hub
@@ -45,7 +61,7 @@ class HubLink:
     async def follow_settings(self) -> None:
         """Adopt every change of the settings as soon as the hub reports it; asking again acknowledges it."""
         while True:
-            held = self._generation.batcher.in_force
+            held = self._generation.in_force
             try:
                 in_force = await self._hub.follow(self._generation.replica, held)
             except Exception as error:
