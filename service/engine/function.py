@@ -33,10 +33,10 @@ MOST_FAILED: Final = 8  # inputs alone, before any has an output: it is the func
 
 
 class Call(Job):
-    """An input of the function."""
+    """An input of the function, which counts in the token budget as much as it weighs."""
 
-    def __init__(self, id: str, input: Any) -> None:
-        super().__init__(id)
+    def __init__(self, id: str, input: Any, weight: int = 1) -> None:
+        super().__init__(id, prompt_tokens=weight - 1)  # beside its one output
         self.input = input
 
 
@@ -66,8 +66,8 @@ class FunctionEngine:
                 "POST /v1/completions, or values at POST /."
             )
         try:
-            value = self._workload.parse(input) if isinstance(input, Line) else input
-            return Call(id, self._workload.check(value))
+            value = self._workload.check(self._workload.parse(input) if isinstance(input, Line) else input)
+            return Call(id, value, _checked_weight(self._workload.weight(value)))
         except ValueError:
             raise
         except Exception as error:  # a workload that did not expect such a thing
@@ -167,6 +167,12 @@ class FunctionEngine:
             if len(ended) == len(jobs):
                 break
         return [Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)]
+
+
+def _checked_weight(weight: Any) -> int:
+    if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
+        raise BrokenContractError(f"its weight must be a whole number from 1 on, not {_shown(weight)}.")
+    return weight
 
 
 def _as_many(outputs: Any, wanted: int) -> list[Any]:

@@ -51,6 +51,10 @@ class Workload(ABC):
         """An input as JSON has it, made what the function takes; raises `ValueError` where it takes no such thing."""
         return value
 
+    def weight(self, value: Any) -> int:
+        """What an input, as `check` gave it, counts in `max_batch_tokens`: 1 or more, such as an image's pixels."""
+        return 1
+
     def load(self, device: str) -> None:  # noqa: B027  (not every function has something to load)
         """Make ready, in the thread that will call; `device` is one of torch's names."""
 

@@ -80,6 +80,22 @@ def test_that_a_batch_whose_function_breaks_the_contract_fails_in_words(
     assert {p.error for p in told} == {f"The workload echo failed on this batch of 2: {reason}"}
 
 
+class Heavy(Echo):
+    def weight(self, value: Any) -> Any:
+        return value
+
+
+def test_that_an_input_needs_as_many_tokens_of_a_batch_as_it_weighs() -> None:
+    jobs = [FunctionEngine(kind()).job("0", 5, None) for kind in (Echo, Heavy)]
+    assert [job.prompt_tokens + job.max_tokens for job in jobs] == [1, 5]
+
+
+@pytest.mark.parametrize("weight", [0, 1.5, True, None])
+def test_that_a_weight_that_is_no_whole_number_from_1_on_refuses_the_input(weight: Any) -> None:
+    with pytest.raises(ValueError, match="its weight must be a whole number from 1 on, not"):
+        FunctionEngine(Heavy()).job("0", weight, None)
+
+
 POISON = -1
 
 
