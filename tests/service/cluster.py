@@ -40,15 +40,19 @@ class Cluster:
         self.environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": self.address}
 
     @contextlib.contextmanager
-    def serve_run(self, *arguments: str | Path, port: int | None = None) -> Iterator[str]:
-        """`serve run` with these arguments; gives the address at which its application answers."""
+    def serve_run(self, *arguments: str | Path, port: int | None = None, question: str = "/healthz") -> Iterator[str]:
+        """`serve run` with these arguments; gives the address at which its application answers.
+
+        Args:
+            question: a path that it answers, which is asked once.
+        """
         url = self._start_serve(port)
         with (
             tempfile.TemporaryFile("w+") as log,
             subprocess.Popen([SERVE, "run", *arguments], env=self.environment, stdout=log, stderr=log) as serve,
         ):
             try:
-                _wait_until_deployed(url)
+                _wait_until_deployed(f"{url}{question}")
                 yield url
             except requests.RequestException as error:
                 log.seek(0)
@@ -112,4 +116,4 @@ def _wait_until_deployed(url: str) -> None:
     """`serve run` of a config file does not say it itself: that it has submitted the file is all that it tells."""
     with requests.Session() as session:
         session.mount("http://", HTTPAdapter(max_retries=UNTIL_DEPLOYED))
-        session.get(f"{url}/healthz", timeout=HANG_S)
+        session.get(url, timeout=HANG_S)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import ray
+from ray import serve
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray._private import services
 from ray.job_config import JobConfig
-from ray.serve import context
+from ray.serve import batching, context
 from ray.serve._private import http_util
 from ray.serve._private import replica as serve_replica
 from ray.serve._private.client import ServeControllerClient
@@ -28,6 +30,7 @@ from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http import auto
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.ray_serve.application import ON_HEAD_NODE
 from service.ray_serve.environment import LOCAL_RAY, QUIET
 
 RAY = Path(ray.__file__).parent
@@ -141,6 +144,80 @@ def test_how_a_raylet_learns_the_ports_of_its_agents() -> None:
 
 def test_where_a_replica_finds_its_config() -> None:
     assert "_deployment_config" in ReplicaContext.__dataclass_fields__, "See application.max_ongoing_requests_here."
+
+
+OF_THE_QUEUE = "See how ray.serve.batching forms batches, and service/ray_serve/batch_queue.py, which overrides it."
+
+
+def test_the_methods_of_the_queue_of_a_decorated_function() -> None:
+    options = ["max_batch_size", "batch_wait_timeout_s", "max_concurrent_batches", "handle_batch_func", "batch_size_fn"]
+    assert parameters(batching._BatchQueue.__init__) == ["self", *options], OF_THE_QUEUE
+    assert {
+        name: parameters(getattr(batching._BatchQueue, name))
+        for name in (
+            "put",
+            "wait_for_batch",
+            "_compute_batch_size",
+            "_split_batch_by_model_id",
+            "_process_sub_batches",
+            "_process_batch_inner",
+            "_handle_completed_task",
+        )
+    } == {
+        "put": ["self", "request"],
+        "wait_for_batch": ["self"],
+        "_compute_batch_size": ["self", "batch"],
+        "_split_batch_by_model_id": ["self", "batch"],
+        "_process_sub_batches": ["self", "func", "sub_batches"],
+        "_process_batch_inner": ["self", "func", "batch"],
+        "_handle_completed_task": ["self", "task"],
+    }, OF_THE_QUEUE
+
+
+def test_the_attributes_of_the_queue_of_a_decorated_function() -> None:
+    source = inspect.getsource(batching._BatchQueue)
+    names = ("queue", "semaphore", "tasks", "curr_iteration_start_times", "max_concurrent_batches", "_loop")
+    more = ("_function_name", "_batch_queue_length_gauge", "_batch_wait_time_histogram", "batch_wait_timeout_s")
+    assert [name for name in (*names, *more) if f"self.{name}" not in source] == [], OF_THE_QUEUE
+
+
+def test_that_ray_waits_for_the_first_request_of_a_batch_alone_and_then_reads_the_settings() -> None:
+    waiting = inspect.getsource(batching._BatchQueue.wait_for_batch)
+    assert waiting.count(".queue.get()") == 1, OF_THE_QUEUE
+    first, settings = waiting.index(".queue.get()"), waiting.index("max_batch_size = self.max_batch_size")
+    assert "await" not in waiting[first + len(".queue.get()") : settings], OF_THE_QUEUE
+
+
+def test_that_a_batch_that_is_sealed_is_divided_by_models_before_ray_awaits_anything() -> None:
+    forming = inspect.getsource(batching._BatchQueue._process_batches)
+    sealed, divided = forming.index("await self.wait_for_batch()"), forming.index("self._split_batch_by_model_id(")
+    assert "await" not in forming[sealed + len("await self.wait_for_batch()") : divided], OF_THE_QUEUE
+
+
+def test_what_a_request_and_a_piece_of_a_stream_hold() -> None:
+    assert {"flattened_args", "future", "request_context"} <= set(batching._SingleRequest.__dataclass_fields__)
+    assert set(batching._GeneratorResult.__dataclass_fields__) == {"result", "next_future"}, OF_THE_QUEUE
+
+
+def test_what_the_setters_of_a_decorated_function_belong_to() -> None:
+    @serve.batch
+    async def function(items: list[int]) -> list[int]:
+        return items
+
+    wrapper = function.set_max_batch_size.__self__  # type: ignore[attr-defined]
+    assert type(wrapper) is batching._LazyBatchQueueWrapper, (
+        "See what serve.batch keeps of a function, and batch_queue.open_queue_of, which exchanges its class."
+    )
+    assert "_BatchQueue(" in inspect.getsource(batching._LazyBatchQueueWrapper.queue.fget), (
+        "See where a function's queue is made, and batch_queue.OpenWrapper, which makes another one."
+    )
+    assert "_LazyBatchQueueWrapper(" in inspect.getsource(batching.batch), (
+        "See what serve.batch makes for a function, and batch_queue.watch_queues, which exchanges that."
+    )
+
+
+def test_the_resource_of_the_head_node() -> None:
+    assert list(ON_HEAD_NODE) == [HEAD_NODE_RESOURCE_NAME], "See how Ray marks the head node, and application.py."
 
 
 def test_the_option_that_gives_a_handle_a_loop_of_its_own() -> None:
