@@ -20,7 +20,15 @@ from service.ray_serve.batch_queue import Future, OpenQueue, open_queue_of
 
 pytestmark = pytest.mark.usefixtures("replica_context")
 
-README = Path(__file__).parents[2] / "service" / "probe" / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "service" / "probe" / "README.md"
+INSTALLED = """
+import sys
+sys.meta_path = [each for each in sys.meta_path if "editable" not in str(each)]
+sys.path += [{0!r}, {0!r} + "/service/probe"]
+import batchscope
+"""
+"""Imports it as where it is installed, not as in a checkout, which finds modules of ours whatever has their names."""
 
 
 class Told:
@@ -300,8 +308,7 @@ class TestTheDecorator:
     def test_that_a_package_of_the_applications_that_has_the_name_of_ours_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "service").mkdir()
         (tmp_path / "service" / "__init__.py").touch()
-        told = subprocess.run(
-            [sys.executable, "-c", "import batchscope"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-c", INSTALLED.format(str(ROOT))]
+        told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert told.returncode == 1
         assert f"in {tmp_path / 'service'}: rename that one." in told.stderr
