@@ -6,6 +6,7 @@ Long tests, which want Chromium: on Debian `apt install chromium`.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -34,6 +35,7 @@ FLAGS: Final = (
     "--disable-sync",
     "--virtual-time-budget=10000",
 )
+STRANGE: Final = "http://127.0.0.1:9/picture.png"
 REBOUND: Final = "evil.example"
 ATTEMPTS: Final = ("cors", "no-cors", "post", "put", "image", "script", "form", "events", "beacon", "socket")
 PAGE: Final = """<!doctype html><meta charset="utf-8">
@@ -83,13 +85,14 @@ class Browser:
         done = subprocess.run([*self._command, *flags, "--dump-dom", url], capture_output=True, text=True, check=True)
         return done.stdout
 
-    def requested(self, url: str) -> set[str]:
-        """The addresses of all that the browser asks for as it shows a page."""
+    def requested(self, page: Path) -> set[str]:
+        """The addresses of all that a page asks for; what the browser asks for by itself has no origin."""
         log = self._folder / "net.json"
-        self.open(url, f"--log-net-log={log}")
+        self.open(page.as_uri(), f"--log-net-log={log}")
         text = log.read_text()
         events = json.loads(text if text.rstrip().endswith("}") else text.rstrip().rstrip(",") + "]}")["events"]
-        return {each["params"]["url"] for each in events if "url" in each.get("params", {})}
+        asked = [each["params"] for each in events if {"url", "initiator"} <= each.get("params", {}).keys()]
+        return {each["url"] for each in asked if each["initiator"] != "not an origin"}
 
 
 @pytest.fixture
@@ -180,4 +183,8 @@ def test_that_the_page_of_a_lesson_asks_for_nothing(browser: Browser, tmp_path: 
     shown = browser.open(page.as_uri(), f"--screenshot={tmp_path / 'page.png'}", "--window-size=1280,900")
     assert lesson.title in shown
     assert (tmp_path / "page.png").stat().st_size > 20_000
-    assert {url for url in browser.requested(page.as_uri()) if not url.startswith(("file:", "data:", "blob:"))} == set()
+    assert {url for url in browser.requested(page) if not url.startswith(("file:", "data:", "blob:"))} == set()
+
+    without_policy = re.sub("<meta http-equiv=[^>]*>", "", page.read_text())
+    page.write_text(without_policy.replace("</body>", f"<img src='{STRANGE}'></body>"))
+    assert STRANGE in browser.requested(page), "it would be seen"
