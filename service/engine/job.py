@@ -122,7 +122,7 @@ class Engine(Protocol):
     Attributes:
         name: of its model or function.
         memory_tokens: how many tokens of jobs its memory holds at a time; 0 where that is not known.
-        gives_logprobs: whether it tells how likely tokens were.
+        gives_logprobs: whether it can report how likely tokens were.
         graphs: how much of the decoding is replayed; ``None`` where the device is no GPU.
     """
 

@@ -14,7 +14,7 @@ from service.engine.job import Conversation, Line, Prompt, SamplingParams, Token
 
 MAX_PROMPTS: Final = 256
 MOST_MESSAGES: Final = 4096
-MOST_LIKELIEST: Final = 20  # of the likeliest tokens that are told of in a place
+MOST_LIKELIEST: Final = 20  # of the likeliest tokens that are reported in a place
 USUAL_ANSWER_TOKENS: Final = 1024
 """Of an answer in a chat at most, where the request names no number: OpenAI's would be all that the context holds."""
 
@@ -35,7 +35,7 @@ def _list_or_one(value: object) -> str:
 
 
 def _kind_of_prompt(prompt: object) -> str:
-    """Judged by its first element, so that an error is told of the one form that was meant."""
+    """Judged by its first element, so that an error names the one form that was meant."""
     first = prompt[0] if isinstance(prompt, list) and prompt else None
     if isinstance(first, list):
         return "lists of tokens"
@@ -150,7 +150,7 @@ class GenerationBody(SaidOfRequests, NotOffered):
 
     @property
     def likeliest(self) -> int | None:
-        """So many of the likeliest tokens are told of in each place; ``None`` where no logprobs are asked for."""
+        """So many of the likeliest tokens are reported in each place; ``None`` where no logprobs are asked for."""
         raise NotImplementedError
 
     @property

@@ -28,7 +28,9 @@ async def answer_completion(
     """Submit all prompts of `body`, and answer them together or as they come; refusals come before any answer."""
     engine = generation.engine
     if body.likeliest is not None and not engine.gives_logprobs:
-        raise PromptRefusedError(f"{engine.name} does not tell how likely a token was: leave logprobs out.", "logprobs")
+        raise PromptRefusedError(
+            f"{engine.name} does not report how likely a token was: leave logprobs out.", "logprobs"
+        )
     named = zip(body.prompts, body.ids(client_id), strict=True)
     asked = [Asked(prompt, body.sampling, own_id) for prompt, own_id in named]
     requests = await submit_all(generation, asked, received_s, streamed=body.stream, param=body.PROMPT)

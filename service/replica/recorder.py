@@ -210,7 +210,7 @@ class Recorder:
         )
 
     def _pass_on(self, changes: Changes, status: ReplicaStatus) -> None:
-        """Count the changes, with what is known of them beside the records, and tell the listeners."""
+        """Count the changes, with what is known of them beside the records, and hand them to the listeners."""
         parents = {each.id: self._parents.pop(each.id) for each in changes.ended_requests if each.id in self._parents}
         changes = replace(changes, waited_s=tuple(self._waited_s), parents=parents)
         self._waited_s.clear()

@@ -60,7 +60,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
     """The result.
 
     Attributes:
-        plan: that measures the best on the service; ``None`` where none holds on its replicas.
+        plan: that measures the best on the service; ``None`` where no setting holds on its replicas.
         runs: that were simulated.
     """
 
@@ -104,7 +104,7 @@ def measuring_plan(
     duration_s: float = RUN_S,
     rounds: int = ROUNDS,
 ) -> SweepPlan | None:
-    """A measurement of the cheapest that hold, in paired rounds; ``None`` where none holds on so many replicas."""
+    """A measurement of the cheapest that hold, in paired rounds; ``None`` where no setting holds on those replicas."""
     best = [found.candidates[place] for place in found.holding]
     points = tuple([each.settings for each in best if each.replicas == replicas])
     if not points:

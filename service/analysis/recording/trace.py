@@ -83,7 +83,7 @@ class _Replica:
     """A replica's process.
 
     Attributes:
-        unit: of its tokens, which tells how its stages are called.
+        unit: of its tokens, from which the names of its stages follow.
         free_us: of each of its threads, when its latest batch ended; infinite while that runs.
         threads: of the batches that run, by their ids.
     """
