@@ -14,9 +14,6 @@ StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "loa
 Unit: TypeAlias = Literal["bytes", "layers", "graphs", "replicas"]
 """What a stage counts: `layers` are packed, `graphs` captured, `replicas` run."""
 
-MOST_REQUESTS_PER_S: Final = 250.0
-"""That a replica's Python carries over HTTP, however quick its engine is: 259 to 283 were seen beside an H200."""
-
 _LOADED_IN_ORDER: Final[tuple[Unit, ...]] = ("layers", "graphs")
 
 
@@ -110,12 +107,12 @@ class TrialBatch(msgspec.Struct, frozen=True, kw_only=True):
     processor_share: float | None = None
 
     def requests_per_s(self, tokens: float) -> float:
-        """What a replica answers with such batches, whose rows have so many tokens each.
+        """What an engine computes in such batches, whose rows have so many tokens each.
 
         >>> TrialBatch(size=16, first_token_s=0.5, step_s=0.5).requests_per_s(tokens=4)
         8.0
         """
-        return min(self.size / (self.first_token_s + max(tokens - 1, 0.0) * self.step_s), MOST_REQUESTS_PER_S)
+        return self.size / (self.first_token_s + max(tokens - 1, 0.0) * self.step_s)
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):

@@ -9,7 +9,7 @@ import pytest
 from service.engine.engine import TextEngine
 from service.engine.loading import LEAST_TRIAL_STEPS, MOST_TRIAL_ROWS, TRIAL_S, try_batch
 from service.engine.stub import Fault, StubEngine, StubTimes
-from service.messages.life import MOST_REQUESTS_PER_S, TrialBatch
+from service.messages.life import TrialBatch
 from tests.unit.tiny_models import loaded, tiny_llama
 
 
@@ -40,12 +40,6 @@ def test_that_a_step_of_a_full_batch_is_timed() -> None:
     assert (trial.size, trial.first_token_s, trial.step_s) == (4, pytest.approx(0.01), pytest.approx(0.01))
     assert trial.requests_per_s(tokens=24) == pytest.approx(4 / 0.24)
     assert clock.now_s == pytest.approx(0.01 + 0.08), "one step beforehand, and eight"
-
-
-def test_that_a_replica_answers_no_more_than_it_can_carry_however_quick_its_engine() -> None:
-    trial, _ = tried(0.0001, size=64)
-    assert trial is not None
-    assert trial.requests_per_s(tokens=8) == MOST_REQUESTS_PER_S
 
 
 def test_that_a_slow_engine_is_not_kept_longer_than_it_takes() -> None:
