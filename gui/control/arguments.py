@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from service.__main__ import overview
 from service.messages.installation import VERSION
-from service.messages.options import Attachment, ServiceOptions, address_of, read_token
+from service.messages.options import Attachment, ServiceOptions, address, read_token
 from service.messages.workload import TEXT
 
 OF_A_START: Final = ("workload", "model", "device", "dtype", "port", "replicas", "address")
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="open a recording (.bsr), without a service, or a lesson (.md)",
     )
-    add("--url", type=_url, metavar="URL", help="attach to this running service, such as http://127.0.0.1:8000")
+    add("--url", type=address, metavar="URL", help="attach to this running service, such as http://127.0.0.1:8000")
     add("--token-file", type=_token_file, metavar="FILE", help="holds the bearer token of the service at --url")
     add("--workload", metavar="NAME", help="text, adder, house-price, or your own as package.module:Class")
     add(
@@ -116,13 +116,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=Path, metavar="FILE.json", help="where the demo writes what it measured")
     add("--screenshot", type=Path, metavar="FILE.png", help="where the demo puts its picture of the window")
     return parser
-
-
-def _url(text: str) -> str:
-    url = address_of(text)
-    if url is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:8000")
-    return url
 
 
 def _token_file(path: str) -> str:

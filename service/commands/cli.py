@@ -16,7 +16,7 @@ import msgspec
 
 from service.messages.files import write_whole
 from service.messages.load import LOAD_BOUNDS
-from service.messages.options import SMALL_MODEL, ServiceOptions, address_of, host_and_port, read_token
+from service.messages.options import SMALL_MODEL, ServiceOptions, address, host_and_port, read_token
 from service.messages.pipes import ExitCode
 from service.messages.settings import (
     BOUNDS,
@@ -115,7 +115,7 @@ def add_address_options(
     meaning: str = "the server, such as http://127.0.0.1:8000",
 ) -> None:
     """Add `url` and `token`."""
-    parser.add_argument("--url", type=_url, required=is_required, help=meaning)
+    parser.add_argument("--url", type=address, required=is_required, help=meaning)
     parser.add_argument("--token-file", type=_token, dest="token", help="file that holds the server's bearer token")
 
 
@@ -226,13 +226,6 @@ def route_prefix(text: str) -> str:
     if not ROUTE_PREFIX.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no prefix such as /batchscope")
     return text
-
-
-def _url(text: str) -> str:
-    url = address_of(text)
-    if url is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:8000")
-    return url
 
 
 def _token(path: str) -> str:

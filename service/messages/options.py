@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import re
 from pathlib import Path
@@ -124,6 +125,14 @@ def address_of(text: str) -> str | None:
     except ValueError:
         return None
     return text.rstrip("/").removesuffix("/v1") if is_usable else None
+
+
+def address(text: str) -> str:
+    """`address_of` as the type of a command line's option; raises `argparse.ArgumentTypeError`."""
+    found = address_of(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:8000")
+    return found
 
 
 def host_and_port(text: str) -> tuple[str, int | None] | None:

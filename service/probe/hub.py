@@ -10,7 +10,7 @@ import secrets
 import socket
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import ray
@@ -27,7 +27,7 @@ from service.ray_serve.application import ClusterStore, ServeApplication
 from service.ray_serve.doors import Doors, rules_from_environment
 from service.ray_serve.redeployer import DeploymentSnapshot
 from service.replica.background import start_for_life
-from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, described, schema_of
+from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, Health, Model, Models, described, schema_of
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import telemetry_events
 from service.replica.hub import Hub, HubState
@@ -202,30 +202,15 @@ def api_of(hub: Hub, function: Function) -> FastAPI:
     async def workload() -> Response:
         return _json(about)
 
-    @api.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        model = {
-            "id": function.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": function.app,
-            "context_length": None,
-        }
-        return {"object": "list", "data": [model]}
+    @api.get("/v1/models", **described({JSON: schema_of(Models)}))
+    async def models() -> Response:
+        return _json(Models(data=[Model(id=function.name, owned_by=function.app, context_length=None)]))
 
     @api.get("/health", operation_id="health")
     @api.get("/healthz")
-    async def healthz() -> dict[str, Any]:
+    async def healthz() -> Response:
         await hub.check_health()
-        return {
-            "status": "ok",
-            "model": function.name,
-            "device": function.device,
-            "dtype": "",
-            "why_processor": "",
-            "application": function.app,
-            "deployment": function.deployment,
-        }
+        return _json(Health(model=function.name, device=function.device, dtype="", why_processor="", trial=None))
 
     @api.post("/v1/completions")
     async def completions() -> Response:
