@@ -1,6 +1,6 @@
-"""The queue of a function that `@serve.batch` decorates, opened: batches are formed late too, and a listener is told.
+"""The queue of a function that `@serve.batch` decorates, opened: batches are formed late too, and a listener hears all.
 
-WORKAROUND ray 2.60: by no public name can a batch be formed when the function is free for it, nor is it told which
+WORKAROUND ray 2.60: by no public name can a batch be formed when the function is free for it, nor be seen which
 requests are in one. So the queue that Ray makes for a decorated function is one of a subclass. What the subclass does
 not override is Ray's: how calls become a batch's arguments, request contexts, streams, errors, metrics, and in `early`
 when a batch is sealed.
@@ -34,25 +34,25 @@ Future: TypeAlias = "asyncio.Future[Any]"
 
 
 class Listener(Protocol):
-    """Is told what becomes of a function's requests. A request is known by the future that its caller waits for first.
+    """Hears what becomes of a function's requests. A request is known by the future that its caller waits for first.
 
-    Only requests of which `on_enqueued` was told are spoken of later, apart from other members of a batch.
+    Only requests that `on_enqueued` was called with come later, apart from other members of a batch.
     """
 
     def on_enqueued(self, request: Future, size: int) -> None:
         """`size`: of the request in a batch; 1 unless the function has a `batch_size_fn`."""
 
     def on_formed(self, requests: Sequence[Future], batch: Batch[Any]) -> None:
-        """These are in a batch; `batch` says all of it but its members."""
+        """These are in a batch; `batch` holds all of it but its members."""
 
     def on_started(self, requests: Sequence[Future]) -> None:
         """The function is called with the batch of these."""
 
     def on_ended(self, requests: Sequence[Future]) -> None:
-        """That call has ended; what each request was answered is told before."""
+        """That call has ended; the results of its requests have come before."""
 
     def on_result(self, request: Future, *, is_last: bool) -> None:
-        """A result, or the next of a stream; the end of a stream is told as a last one without a result."""
+        """A result, or the next of a stream; the end of a stream comes as a last one without a result."""
 
     def on_failed(self, request: Future, error: BaseException) -> None: ...
     def on_cancelled(self, request: Future) -> None: ...
@@ -89,7 +89,7 @@ class OpenQueue(_BatchQueue):
         self._clock = clock
         self._function = handle_batch_func
         super().__init__(max_batch_size, batch_wait_timeout_s, max_concurrent_batches, handle_batch_func, batch_size_fn)
-        self.queue = _QueueThatTellsOfFirsts(self._on_first)
+        self.queue = _NotifyingQueue(self._on_first)
         self._in_force = VersionedSettings(
             version=0,
             # Ray's queue holds as many as come, so the bound of ours is out of the way.
@@ -139,7 +139,7 @@ class OpenQueue(_BatchQueue):
             future.set_exception(error)
             return
         if self.listener is not None:
-            self._tell(lambda told: told.on_enqueued(future, size))
+            self._notify(lambda listener: listener.on_enqueued(future, size))
             future.add_done_callback(partial(self._on_result, future))
         if self._is_early:
             super().put(request)
@@ -165,12 +165,12 @@ class OpenQueue(_BatchQueue):
 
     async def _process_batch_inner(self, func: Callable[..., Any], batch: list[_SingleRequest]) -> None:
         futures = [request.future for request in batch]
-        self._tell(lambda told: told.on_started(futures))
+        self._notify(lambda listener: listener.on_started(futures))
         try:
             await super()._process_batch_inner(func, batch)
         finally:
             # The callbacks of the futures that were resolved come first.
-            self._loop.call_soon(self._tell, lambda told: told.on_ended(futures))
+            self._loop.call_soon(self._notify, lambda listener: listener.on_ended(futures))
 
     def _handle_completed_task(self, task: asyncio.Task[Any]) -> None:
         super()._handle_completed_task(task)
@@ -223,7 +223,7 @@ class OpenQueue(_BatchQueue):
         """The function is called once for each model that requests are for, so each call is a batch of its own."""
         parts = super()._split_batch_by_model_id(requests)
         for part in parts:
-            self._tell_formed([request.future for request in part], batch)
+            self._notify_formed([request.future for request in part], batch)
         return parts
 
     def _on_first(self) -> None:
@@ -233,7 +233,7 @@ class OpenQueue(_BatchQueue):
     def _size_of(self, requests: Sequence[_SingleRequest]) -> int:
         return self._compute_batch_size(list(requests))
 
-    # Settings and telling --------------------------------------------------------------------------------------------
+    # Settings and the listener ---------------------------------------------------------------------------------------
 
     def _tuned(self, settings: Settings) -> Settings:
         """`settings` with what the queue's attributes say."""
@@ -244,28 +244,28 @@ class OpenQueue(_BatchQueue):
         if settings != self._in_force.settings:
             self._in_force = VersionedSettings(version=self._in_force.version, settings=settings)
             self._late.configure(self._rules)
-            self._tell(lambda told: told.on_tuned(settings))
+            self._notify(lambda listener: listener.on_tuned(settings))
 
     def _on_result(self, request: Future, result: Future) -> None:
         """A result of `request` is there. In a stream it brings the future of the next, which may be there as well."""
         while not result.cancelled() and not result.exception() and isinstance(result.result(), _GeneratorResult):
-            self._tell(lambda told: told.on_result(request, is_last=False))
+            self._notify(lambda listener: listener.on_result(request, is_last=False))
             result = result.result().next_future
             if not result.done():
                 result.add_done_callback(partial(self._on_result, request))
                 return
         if result.cancelled():
-            self._tell(lambda told: told.on_cancelled(request))
+            self._notify(lambda listener: listener.on_cancelled(request))
         elif (error := result.exception()) is None or isinstance(error, StopAsyncIteration):
-            self._tell(lambda told: told.on_result(request, is_last=True))
+            self._notify(lambda listener: listener.on_result(request, is_last=True))
         else:
             failure: BaseException = error
-            self._tell(lambda told: told.on_failed(request, failure))
+            self._notify(lambda listener: listener.on_failed(request, failure))
 
-    def _tell_formed(self, requests: Sequence[Future], batch: Batch[Any]) -> None:
-        self._tell(lambda told: told.on_formed(requests, batch))
+    def _notify_formed(self, requests: Sequence[Future], batch: Batch[Any]) -> None:
+        self._notify(lambda listener: listener.on_formed(requests, batch))
 
-    def _tell(self, news: Callable[[Listener], None]) -> None:
+    def _notify(self, news: Callable[[Listener], None]) -> None:
         if self.listener is None:
             return
         try:
@@ -302,7 +302,7 @@ class _SizedRules(Rules):
             return self.max_batch_size + 1
 
 
-class _QueueThatTellsOfFirsts(asyncio.Queue[_SingleRequest]):
+class _NotifyingQueue(asyncio.Queue[_SingleRequest]):
     """Ray waits with `get` for the first request of a batch, and takes the others with `get_nowait`."""
 
     def __init__(self, on_first: Callable[[], None]) -> None:
