@@ -105,9 +105,6 @@ class StubEngine:
     """Token n of a prompt's completion is ``<prompt#n>``, so that no two can be mistaken.
 
     A prompt of messages has a line for each, `role: content`, and ends with the role of the answer.
-
-    Attributes:
-        batches: the ids of each batch so far.
     """
 
     name = STUB_MODEL
@@ -123,7 +120,6 @@ class StubEngine:
         """`faults` belong to prompts that contain their key; `wait` is called with the seconds that a step takes."""
         self._times = times or StubTimes()
         self.memory_tokens, self.context_length = self._times.memory_tokens, self._times.context_length
-        self.batches: list[list[str]] = []
         self._faults = faults
         self._wait = wait
 
@@ -148,7 +144,6 @@ class StubEngine:
         return LONGEST_CALL_S + unread_tokens * self._times.prompt_token_ms / 1e3
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
-        self.batches.append([sequence.id for sequence in sequences])
         running, unread, work = list(sequences), list(sequences), BatchWork()
         while running:
             prompts = sum(len(sequence.prompt_ids) for sequence in unread)

@@ -8,14 +8,32 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import SamplingParams
+from service.engine.job import Admit, Emit, SamplingParams, Sequence
 from service.engine.stub import AT_ONCE, Fault, StubEngine
 from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import BatchWork
 from service.replica.generation import Generation
 from service.replica.requests import GenerationRequest
 
 ENOUGH = 10_000
 """Steps that no test needs."""
+
+
+class NotingStub(StubEngine):
+    """
+    Attributes:
+        batches: the ids of the requests of each call so far.
+    """
+
+    def __init__(
+        self, faults: Mapping[str, Fault] | None = None, wait: Callable[[float], object] = lambda _: None
+    ) -> None:
+        super().__init__(AT_ONCE, faults or {}, wait)
+        self.batches: list[list[str]] = []
+
+    def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
+        self.batches.append([sequence.id for sequence in sequences])
+        return super().generate(sequences, emit, admit)
 
 
 class GatedReplica:
@@ -25,7 +43,7 @@ class GatedReplica:
         self.requests: list[GenerationRequest] = []
         self._steps = threading.Semaphore(0)
         self._thread = ThreadPoolExecutor(1)
-        self.engine = StubEngine(AT_ONCE, faults or {}, wait=lambda _: self._steps.acquire())
+        self.engine = NotingStub(faults, wait=lambda _: self._steps.acquire())
         in_force = VersionedSettings(version=1, settings=settings)
         self.generation = Generation("r1", self.engine, EngineThreads(self._thread), in_force)
         self.work = asyncio.get_running_loop().create_task(self.generation.run())

@@ -20,6 +20,7 @@ from service.engine.stub import AT_ONCE, Fault, StubEngine
 from service.messages.options import ServiceOptions
 from service.messages.pipes import ExitCode
 from service.workloads import adder
+from tests.unit.gated_replica import NotingStub
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,6 +105,7 @@ WRITES_AT_ONCE = """
 import sys
 from service.commands.batch import main
 from service.commands.offline_batch import results
+from tests.unit.gated_replica import NotingStub
 results.WRITE_EVERY_S = 0.0
 sys.exit(main(sys.argv[1:]))
 """
@@ -242,7 +244,7 @@ def run_prompts(files: Files, engine: Engine, batch_size: int = 2) -> None:
 
 def test_that_an_answered_line_makes_room_for_the_next_and_the_order_stays(files: Files) -> None:
     files.write(['{"prompt": "long", "max_tokens": 9}', '"a"', '"b"', '{"prompt": "c", "max_tokens": 1}'])
-    engine = StubEngine(AT_ONCE)
+    engine = NotingStub()
     run_prompts(files, engine)
     assert [line for line, _ in files.results] == [1, 2, 3, 4]
     assert files.results[1:] == [(2, "<a#1><a#2>"), (3, "<b#1><b#2>"), (4, "<c#1>")]

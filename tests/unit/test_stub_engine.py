@@ -26,7 +26,6 @@ def test_that_each_gets_its_own_answer_and_one_ending_a_step_at_a_time() -> None
     assert listener.texts == {"a": "<a#1><a#2>", "bad one": "<bad one#1>", "c": "<c#1><c#2><c#3>", "gone": ""}
     assert [listener.reason(row.id) for row in rows] == ["length", "error", "length", "cancelled"]
     assert waits == [0.02] * 3
-    assert engine.batches == [["a", "bad one", "c", "gone"]]
 
 
 def test_that_a_step_takes_its_time_by_rows_and_by_the_prompts_that_it_reads() -> None:
