@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from ray import serve
-
 from service.batching.queue import Batch, BatchQueue, Entry, wait_for_change
 from service.batching.rules import Rules
 from service.messages.settings import VersionedSettings
@@ -169,6 +167,8 @@ class EarlyFormation(Generic[Item]):
         self._waiting: dict[Entry[Item], None] = {}
         self._sealed: deque[Batch[Item]] = deque()
         self._sealed_s = 0.0
+
+        from ray import serve  # not above: other formations, the simulation and the relay need no Ray
 
         @serve.batch(
             max_batch_size=in_force.settings.max_batch_size,

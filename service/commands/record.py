@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Self
 
 from service.analysis.observed.annotations import ClockJumps
-from service.analysis.recording.format import ClockJumped, RecordingHeader
+from service.analysis.recording.format import ClockJumped, RecordingHeader, ServiceStarted
 from service.analysis.recording.writer import RecordingWriter
 from service.commands import cli
 from service.commands.remote import RemoteService
 from service.load.process import on_signals
 from service.messages.clock import monotonic_clock_id
 from service.messages.installation import VERSION
+from service.messages.life import Ready
 from service.messages.pipes import ExitCode
 from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
 
@@ -41,6 +42,7 @@ async def record(recorder: Recorder, token: str | None, duration_s: float | None
         try:
             async with asyncio.timeout(None) as limit:
                 on_signals(lambda: limit.reschedule(loop.time()))
+                recorder.ready = await remote.ready()
                 async for event in remote.telemetry():
                     if not recorder.has_begun and duration_s is not None:
                         limit.reschedule(loop.time() + duration_s)
@@ -54,6 +56,7 @@ class Recorder:
 
     def __init__(self, path: Path, url: str, overwrite: bool) -> None:
         self.url = url
+        self.ready: Ready | None = None  # what the service says of itself
         self._path = path
         self._overwrite = overwrite
         self._writer: RecordingWriter | None = None
@@ -87,6 +90,8 @@ class Recorder:
         if self._writer is None:
             self._began_s = self._last_s
             self._writer = RecordingWriter(self._path, self._header(event), overwrite=self._overwrite)
+            if self.ready is not None:
+                self._writer.add(self._last_s, ServiceStarted(ready=self.ready))
         self._writer.add(self._last_s, event)
         if isinstance(event, TelemetryFrame):
             self._requests += sum(record.state in FINAL_STATES for record in event.requests)

@@ -100,7 +100,7 @@ class Client:
     async def _get(self, path: str) -> tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
         async with self._session.get(f"{self._url}{path}", timeout=timeout) as response:
-            return response.status, await _read_at_most(response, MOST_ERROR_BYTES)
+            return response.status, await read_at_most(response, MOST_ERROR_BYTES)
 
     def start(self, flight: Flight, observer: Observer) -> None:
         task = asyncio.create_task(self._ask(flight, observer))
@@ -159,7 +159,7 @@ class Client:
 
 
 async def _turned_away(response: aiohttp.ClientResponse) -> Answer:
-    message = error_text(await _read_at_most(response, MOST_ERROR_BYTES)) or response.reason or "no reason was given"
+    message = error_text(await read_at_most(response, MOST_ERROR_BYTES)) or response.reason or "no reason was given"
     if response.status != 503:
         return Answer("failed", f"{message} (HTTP {response.status})")
     return Answer("refused", message, retry_after_s=_seconds(response.headers.get("Retry-After", "")))
@@ -182,7 +182,7 @@ async def _listen(response: aiohttp.ClientResponse, flight: Flight, observer: Ob
 
 
 async def _read(response: aiohttp.ClientResponse, flight: Flight) -> Answer:
-    body = await _read_at_most(response, MOST_ANSWER_BYTES)
+    body = await read_at_most(response, MOST_ANSWER_BYTES)
     failed = _take_piece(body, flight)
     if failed is None:
         flight.finished_s = time.monotonic()
@@ -233,7 +233,8 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
         response.close()
 
 
-async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, or its first `limit` bytes."""
     try:
         return await response.content.readexactly(limit)
     except asyncio.IncompleteReadError as e:

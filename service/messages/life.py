@@ -123,6 +123,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
         why_processor: a sentence, where the device `auto` is the processor.
         why_model: why the model `auto` is the small one, in words, where the GPU holds the large one.
         trial: one replica's; ``None`` where none was computed.
+        server: name and release of a server that is not ours; empty where ours answers.
+        fixed: why no setting can be changed here, as a sentence; empty where they can.
+        untold: what that server does not report, in sentences.
         workload: text in recordings that are older than others.
         started_in_s: since the start of the process.
     """
@@ -135,6 +138,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     why_processor: str = ""
     why_model: str = ""
     trial: TrialBatch | None = None
+    server: str = ""
+    fixed: str = ""
+    untold: str = ""
     context_length: int | None
     workload: WorkloadAbout = TEXT
     replicas: int
@@ -165,6 +171,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
             dtype=health["dtype"],
             why_processor=health["why_processor"],
             trial=msgspec.convert(health.get("trial"), TrialBatch | None),
+            server=health.get("server", ""),
+            fixed=health.get("fixed", ""),
+            untold=health.get("untold", ""),
             context_length=model["context_length"],
             workload=msgspec.convert(workload, WorkloadAbout),
             replicas=replicas,

@@ -9,28 +9,26 @@ import asyncio
 import secrets
 import socket
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 import ray
 import uvicorn
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI
 from ray.serve.exceptions import RayServeException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from service.messages.options import LOOPBACK
-from service.messages.settings import LONGEST_REASON, Scale, SettingError, Settings, VersionedSettings
-from service.messages.telemetry import Deployment
+from service.messages.settings import Scale, Settings, VersionedSettings
 from service.messages.workload import WorkloadAbout
 from service.ray_serve.application import ClusterStore, ServeApplication
-from service.ray_serve.doors import Doors, rules_from_environment
+from service.ray_serve.doors import rules_from_environment
 from service.ray_serve.redeployer import DeploymentSnapshot
 from service.replica.background import start_for_life
-from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, Health, Model, Models, described, schema_of
-from service.replica.errors import error_response, install_error_handlers, json_object
-from service.replica.frames import telemetry_events
+from service.replica.described import Health, Model
+from service.replica.errors import error_response
 from service.replica.hub import Hub, HubState
+from service.replica.hub_routes import hub_api
 from service.replica.recorder import HubAnswer, ReplicaReport
 
 FIRST_PORT: Final = 8266  # Ray's dashboard has the one before
@@ -152,10 +150,7 @@ class ProbedApplication(ServeApplication):
 
 
 def api_of(hub: Hub, function: Function) -> FastAPI:
-    """What the window asks a service for, but nothing that computes: requests go to the application itself."""
-    api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None, responses=ERROR_ANSWERS)
-    api.add_middleware(Doors, rules=replace(rules_from_environment(), host=LOOPBACK))
-    install_error_handlers(api)
+    """What the window asks a service for; requests go to the application itself."""
     about = WorkloadAbout(
         name=function.name,
         description=function.description,
@@ -166,61 +161,20 @@ def api_of(hub: Hub, function: Function) -> FastAPI:
         outputs="",
         streams=function.unit == "pieces",
     )
-
-    @api.get("/batching", **described({JSON: schema_of(VersionedSettings)}))
-    async def read_settings() -> Response:
-        return _json(hub.in_force)
-
-    @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
-    async def change_settings(
-        request: Request, reason: Annotated[str, Query(max_length=LONGEST_REASON)] = ""
-    ) -> Response:
-        changes = await json_object(request, "settings")
-        hub.in_force.settings.revised(changes)
-        if function.is_watched:
-            raise SettingError(next(iter(changes), "settings"), WATCHED)
-        revised = await hub.revise(secrets.token_hex(8), changes, reason)
-        if isinstance(revised, SettingError):
-            raise revised
-        return _json(revised)
-
-    @api.get("/deployment", **described({JSON: schema_of(Deployment)}))
-    async def read_deployment() -> Response:
-        return _json(await hub.deployment())
-
-    @api.put("/deployment", **described({JSON: schema_of(Deployment)}, body=schema_of(Scale)))
-    async def redeploy(request: Request) -> Response:
-        changes = await json_object(request, "what is to be redeployed")
-        raise SettingError(next(iter(changes), "replicas"), NOT_OURS)
-
-    @api.get("/telemetry", **described({EVENTS: EVENT}))
-    async def telemetry(after: Annotated[int | None, Query(ge=0)] = None) -> Response:
-        events = telemetry_events(partial(hub.frames_after, ""), after)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-
-    @api.get("/workload", **described({JSON: schema_of(WorkloadAbout)}))
-    async def workload() -> Response:
-        return _json(about)
-
-    @api.get("/v1/models", **described({JSON: schema_of(Models)}))
-    async def models() -> Response:
-        return _json(Models(data=[Model(id=function.name, owned_by=function.app, context_length=None)]))
-
-    @api.get("/health", operation_id="health")
-    @api.get("/healthz")
-    async def healthz() -> Response:
-        await hub.check_health()
-        return _json(Health(model=function.name, device=function.device, dtype="", why_processor="", trial=None))
+    api = hub_api(
+        hub,
+        replace(rules_from_environment(), host=LOOPBACK),
+        workload=about,
+        model=Model(id=function.name, owned_by=function.app, context_length=None),
+        health=Health(model=function.name, device=function.device, fixed=WATCHED if function.is_watched else ""),
+        redeploying=NOT_OURS,
+    )
 
     @api.post("/v1/completions")
     async def completions() -> Response:
         return error_response(404, f"This address shows {function.name} and computes nothing. {ASK_THE_APPLICATION}")
 
     return api
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def _listening() -> socket.socket:

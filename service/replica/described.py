@@ -51,14 +51,17 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica is that works; `trial` is of a text generator, before any request."""
+    """What a replica is that works; `trial` is of a text generator, before any request. See `Ready` for the others."""
 
     status: Literal["ok"] = "ok"
     model: str
     device: str
-    dtype: str
-    why_processor: str
-    trial: TrialBatch | None
+    dtype: str = ""
+    why_processor: str = ""
+    trial: TrialBatch | None = None
+    server: str = ""
+    fixed: str = ""
+    untold: str = ""
 
 
 class ErrorDetail(msgspec.Struct):
