@@ -66,6 +66,7 @@ class MainWindow(QWidget):
         self._was_shown = False
         self._holder = ""  # of the service, which no other load is to disturb
         self._is_lost = False
+        self._is_fixed = False  # no settings can be changed
         self._instead: QWidget | None = None  # of prompts and requests
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: SMALL_WIDTHS}
         self.toolbar = Toolbar()
@@ -122,16 +123,28 @@ class MainWindow(QWidget):
         self.prompts.set_can_fire(actions.can_fire)
         waits_for = self._holder or ("the connection" if self._is_lost else "the service")
         self.notice.ready.set_can_run(actions.can_run_load)
-        self.toolbar.show_me_action.setEnabled(actions.can_run_load)
+        can_show_me = actions.can_run_load and not self._is_fixed
+        self.toolbar.show_me_action.setEnabled(can_show_me)
+        self.notice.ready.set_can_show_me(not self._is_fixed)
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
-        self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
+        can_change = actions.can_change_settings and not self._is_fixed
+        self.batching.setEnabled(can_change and not self.batching.is_recorded)
         self.batching.redeployment.setEnabled(state is not LifeCycle.STARTING)
 
     def set_attaching(self, is_attaching: bool) -> None:
         """Offer to attach to a service that runs already, or to start one."""
         self.toolbar.set_attaching(is_attaching)
         self.notice.set_attaching(is_attaching)
+
+    def set_fixed(self, why: str, is_ours: bool) -> None:
+        """Say why no settings can be changed, in the place of the controls unless the service `is_ours`.
+
+        Where they can, `why` is empty.
+        """
+        self._is_fixed = bool(why)
+        self.batching.set_fixed(why, hides_controls=not is_ours)
+        self.show_life_cycle(*self._life_cycle)
 
     def set_generates(self, generates: bool) -> None:
         """Show prompts that are continued token by token, or else inputs of a function."""

@@ -337,8 +337,9 @@ class CompareController(QObject):
 
     def _show_what_can_be_done(self) -> None:
         runs = self._session.state is LifeCycle.RUNNING
-        is_free = runs and not self.is_busy
-        why = "" if is_free else BUSY if runs else NEEDS_SERVICE
+        fixed = self._history.fixed if runs else ""
+        is_free = runs and not self.is_busy and not fixed
+        why = "" if is_free else fixed or (BUSY if runs else NEEDS_SERVICE)
         view = self._view
         view.setup.pin.setEnabled(is_free)
         view.setup.batching.setEnabled(is_free)

@@ -265,8 +265,9 @@ class GoalController(QObject):
 
     def _show_what_can_be_done(self) -> None:
         runs = self._session.state is LifeCycle.RUNNING
-        is_free = runs and not self._is_measuring
-        why = "" if is_free else BUSY if runs else NEEDS_SERVICE
+        fixed = self._history.fixed if runs else ""
+        is_free = runs and not self._is_measuring and not fixed
+        why = "" if is_free else fixed or (BUSY if runs else NEEDS_SERVICE)
         why_no_goal = why or ("" if self._history.objectives else NEEDS_GOAL)
         self._view.row.set_can_search(why_no_goal)
         self._view.results.set_can(apply=is_free, measure=is_free)

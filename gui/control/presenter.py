@@ -34,7 +34,7 @@ from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers, without_present
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import GraphUse
-from service.messages.text import clock_text, format_time
+from service.messages.text import clock_text, format_time, percent
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
@@ -43,6 +43,7 @@ JUDGED_ANEW_S: Final = 2.0
 PREPARED_S: Final = 0.2  # within which facts of a moment serve for the findings of it
 FAILED_TEXT: Final = "Nothing is judged while the service has failed."
 READY: Final = Verdict("unloaded", "Ready", second=": no request but the start's own has come")
+READY_ELSEWHERE: Final = Verdict("unloaded", "Ready", second=": no request has come")
 UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
@@ -153,7 +154,7 @@ class Presenter(QObject):
             situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction, is_held)
             judged = self._standing.take(situation, now_s) if is_present else verdict(situation)
         if is_present and (self._announced is not None or self._window.notice.invites):
-            judged = self._announced or READY
+            judged = self._announced or (READY_ELSEWHERE if history.server else READY)
         is_unloaded = history.load is None or history.load.pattern is None
         can_load = is_present and is_unloaded and not self._window.notice.invites  # or the notice has the button
         self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)
@@ -332,7 +333,8 @@ def activity(history: History, present: Figures) -> str:
     if batch.formation == "continuous":
         places, written = batch.cap * max(len(history.replicas), 1), numbers(present)
         waiting = f", {written['queue']} waiting" if present.queue else ""
-        return f"{written['running']} of {places} places taken{waiting}"
+        taken = f"of {places} places taken" if history.knows_cap else "running"
+        return f"{written['running']} {taken}{waiting}"
     requests = "1 request" if batch.size == 1 else f"{batch.size} requests"
     return f"replica {batch.replica.removeprefix('r')}: batch {batch.number}, {requests}, {batch.ran_s:.2f} s"
 
@@ -391,10 +393,16 @@ def _graph_use(history: History) -> GraphUse:
 
 def _machine_load(history: History) -> list[str]:
     replicas = history.replicas
-    facts_known = [
-        f"CPU {sum(r.cpu_percent for r in replicas):.0f} %",
-        f"memory {sum(r.memory_bytes for r in replicas) / GIGABYTE:.1f} GB",
-    ]
+    facts_known = []
+    processors = [r.cpu_percent for r in replicas if r.cpu_percent is not None]
+    resident = [r.memory_bytes for r in replicas if r.memory_bytes is not None]
+    caches = [r.cache_share for r in replicas if r.cache_share is not None]
+    if processors:
+        facts_known.append(f"CPU {sum(processors):.0f} %")
+    if resident:
+        facts_known.append(f"memory {sum(resident) / GIGABYTE:.1f} GB")
+    if caches:
+        facts_known.append(f"KV cache {percent(max(caches))}")
     gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
     memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
     powers = [r.gpu_power_w for r in replicas if r.gpu_power_w is not None]

@@ -119,6 +119,7 @@ class ServiceController(QObject):
             case LifeCycle.NOT_STARTED:
                 self._show_rest()
             case LifeCycle.STARTING:
+                window.set_fixed("", is_ours=True)
                 self._is_unused = True
                 self.show_start()
             case LifeCycle.RUNNING:
@@ -139,17 +140,18 @@ class ServiceController(QObject):
             self._window.notice.clear()
 
     def _show_ready(self) -> None:
-        ready, toolbar = self._session.ready, self._window.toolbar
+        ready, window, toolbar = self._session.ready, self._window, self._window.toolbar
         assert ready is not None
         self._show_used()
         at = self._choices.attachment
         if at is not None:
-            toolbar.show_model_in_force(at.url, f"It serves {ready.model}.")
+            toolbar.show_model_in_force(at.url, f"{ready.server or 'It'} serves {ready.model}. {ready.untold}".rstrip())
         else:
             toolbar.set_url(ready.url)
             if ready.workload.generates and self._choices.model == AUTO_MODEL:
                 toolbar.show_model_in_force(ready.model, ready.why_model)
         toolbar.show_device_in_force(ready.device, ready.dtype, ready.why_processor)
+        window.set_fixed(ready.fixed, is_ours=not ready.server)
         self._choices.note_workload(ready.workload)
         self._choices.note_start(self._session.progress.durations_s)
 

@@ -92,7 +92,7 @@ class ShowMe(QObject):
         """Begin it, or end it."""
         if self.is_playing:
             self.end()
-        elif self._session.state is LifeCycle.RUNNING:
+        elif self._session.state is LifeCycle.RUNNING and not self._session.history.fixed:
             self._begin()
 
     def end(self) -> None:

@@ -16,7 +16,7 @@ from gui.panels.redeployment import RedeploymentRows
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.collapsible import Collapsible
 from gui.widgets.labels import ElidedLabel, label
-from gui.widgets.layouts import column
+from gui.widgets.layouts import box, column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting, SwitchSetting, Throttle
@@ -116,6 +116,7 @@ class BatchingPanel(QWidget):
         self._groups = {self._release: RELEASE, self._limits: LIMITS}
         for group in self._groups:
             group.set_folded(True)
+        self._fixed = label("", "text", wrap=True)
         self._throttle = Throttle(self._send, self)
         self._lay_out()
         self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
@@ -145,6 +146,13 @@ class BatchingPanel(QWidget):
 
     def control(self, field: str) -> Setting | SwitchSetting:
         return self._settings[field]
+
+    def set_fixed(self, why: str, *, hides_controls: bool = False) -> None:
+        """Say why no setting can be changed; `hides_controls` where those in force are not known."""
+        self._fixed.setText(why.replace("-", "-\u2060"))  # options are not broken at their hyphens
+        self._fixed.setVisible(bool(why))
+        self._controls.setVisible(not (why and hides_controls))
+        self._head.setVisible(not (why and hides_controls))
 
     def show_settings(self, settings: Settings) -> None:
         """Start over from `settings`; pending changes are dropped."""
@@ -271,9 +279,11 @@ class BatchingPanel(QWidget):
 
     def _lay_out(self) -> None:
         formation = column(label("formation", "name"), self._formation, gap=tokens.GAP_1)
-        head = column(section_head(TITLE, self._head), formation, gap=tokens.GAP_HEAD)
-        parts = (head, self._max_batch_size, self._batch_wait_timeout_s, self._release, self._limits)
-        self.setLayout(column(*parts, gap=tokens.GAP_3, margins=SECTION_MARGINS))
+        parts = (formation, self._max_batch_size, self._batch_wait_timeout_s, self._release, self._limits)
+        self._controls = box(column(*parts, gap=tokens.GAP_3))
+        self._fixed.hide()
+        whole = (section_head(TITLE, self._head), self._fixed, self._controls)
+        self.setLayout(column(*whole, gap=tokens.GAP_HEAD, margins=SECTION_MARGINS))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _group(self, fields: Iterable[str], *more: QWidget) -> QWidget:

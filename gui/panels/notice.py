@@ -202,14 +202,22 @@ class _ReadyPage(QWidget):
         )
         for each in (self.fire, self.run_load, self.show_me):
             each.setFixedHeight(tokens.HEIGHT_PRIMARY)
-        lead = label("One minute on this engine: requests one by one, then in batches.", "text", wrap=True)
-        heading = column(label("See why batching matters", "heading"), lead, gap=tokens.GAP_1)
+        self._lead, self._heading = label("", "text", wrap=True), label("", "heading")
+        heading = column(self._heading, self._lead, gap=tokens.GAP_1)
         top = row(heading, row(self.fire, self.run_load, self.show_me), gap=tokens.GAP_4, stretch=heading)
         self.scenarios = ScenarioTiles()
         self._of_what = label("", "dim")
         head = row(label("Scenarios", "name"), self._of_what, None)
         self._below = box(column(head, self.scenarios, gap=tokens.GAP_2))
         self.setLayout(column(top, self._below, gap=tokens.GAP_4, margins=PAGE_MARGINS))
+        self.set_can_show_me(True)
+
+    def set_can_show_me(self, can_show_me: bool) -> None:
+        """Invite to what changes settings, or where none can be changed, to the load alone."""
+        self.show_me.setVisible(can_show_me)
+        self._heading.setText("See why batching matters" if can_show_me else "See how it batches")
+        engine = "One minute on this engine: requests one by one, then in batches."
+        self._lead.setText(engine if can_show_me else "A load, your own prompts, or one of the scenarios.")
 
     def set_can_run(self, can_run: bool) -> None:
         for each in (self.fire, self.run_load, self.show_me, self.scenarios):

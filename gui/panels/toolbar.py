@@ -50,6 +50,7 @@ ATTACHED_WORDS: Final[Mapping[LifeCycle, str]] = {
 }
 WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min", 600: "10 min"}
 DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
+ELSEWHERE: Final = "Elsewhere"
 DTYPES: Final[Mapping[str, str]] = {"auto": "", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "int8": "int8"}
 EXPORTS: Final[Mapping[str, str]] = {
     "figures": "Figures as a table…",
@@ -183,7 +184,8 @@ class Toolbar(QWidget):
 
     def show_device_in_force(self, device: str, dtype: str, why: str = "") -> None:
         """Show the device and dtype that the service chose, and on hover the sentence that says why this device."""
-        self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
+        shown = DEVICES.get(device, device.upper()) or ELSEWHERE  # of a server that does not say where it computes
+        self._device_button.show_choice(shown, DTYPES.get(dtype, dtype))
         self._device_button.setToolTip("\n".join(filter(None, (DEVICE_TIP, why))))
 
     def set_window_s(self, seconds: float) -> None:

@@ -70,7 +70,7 @@ class BatchSizePanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._sizes is not None
-        self.header.declare(batch_size.declared(self._sizes))
+        self.header.declare(batch_size.declared(self._sizes, self.history.knows_cap))
         pane, active = layout.sharp_pane(), self._sizes.active
         layers = []
         if active is not None:  # at most behind on average: they differ where a column holds many changes

@@ -117,9 +117,11 @@ class BatchSizes:
         return tuple(reason for reason, count in self.count.items() if count)
 
 
-def declared(sizes: BatchSizes) -> Declaration:
+def declared(sizes: BatchSizes, knows_cap: bool = True) -> Declaration:
     """With the release reasons that there are, and the token budget where it holds fewer than the cap."""
     plot, source = with_reasons(PLOT, reason_entries(seen=sizes.seen)), sizes.budget_source
+    if not knows_cap:
+        plot = replace(plot, entries=tuple(entry for entry in plot.entries if entry.name != "cap"))
     if source is None:
         return plot
     return replace(plot, entries=(*plot.entries, Entry(source, "dash", "t1", BUDGET_TIPS[source])))
@@ -156,7 +158,7 @@ def readout(history: History, at_s: float) -> Readout:
     row = batch_running(history, at_s)
     batch = None if row is None else batch_summary(history, row)
     if batch is not None:
-        return {batch.reason: str(batch.size), "cap": str(batch.cap)}
+        return {batch.reason: str(batch.size)} | ({"cap": str(batch.cap)} if history.knows_cap else {})
     _, caps = _cap(history, TimeRange(at_s, at_s + 1e-3, 1))
     return {"cap": f"{caps[0]:.0f}"} if len(caps) else {}
 
@@ -166,7 +168,7 @@ def summary(history: History, sizes: BatchSizes, is_live: bool = True) -> Readou
     texts = told_counts(sizes.count)
     if not is_live and len(sizes.cap[1]):
         texts["cap"] = f"{sizes.cap[1][-1]:.0f}"
-    elif history.in_force is not None:
+    elif history.in_force is not None and history.knows_cap:
         texts["cap"] = str(history.in_force.settings.max_batch_size)
     if sizes.budget_source and np.isfinite(last := sizes.budget[1][-1]):
         texts[sizes.budget_source] = f"{last:.0f}"
@@ -197,7 +199,7 @@ def _cap(history: History, view: TimeRange) -> tuple[Floats, Floats]:
     columns = history.batches.columns
     formed, caps = columns["formed"], columns["cap"]
     first_s = history.first_s
-    if first_s is None or history.in_force is None:
+    if first_s is None or history.in_force is None or not history.knows_cap:
         return np.zeros(0), np.zeros(0)
     if len(formed) == 0:
         starts, values = np.array([first_s]), np.array([float(history.in_force.settings.max_batch_size)])

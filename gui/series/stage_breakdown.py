@@ -100,7 +100,9 @@ def stage_breakdown(history: History, scope: Scope) -> StageBreakdown | None:
     spans = spans[np.isfinite(spans).all(axis=1)]
     if not len(spans):
         return None
-    return StageBreakdown(stages.stages_of(history.unit), len(spans), spans.mean(axis=0), _about_p95(spans))
+    return StageBreakdown(
+        stages.stages_of(history.unit, history.server), len(spans), spans.mean(axis=0), _about_p95(spans)
+    )
 
 
 def _answered(history: History, scope: Scope) -> Ints:

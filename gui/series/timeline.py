@@ -85,6 +85,7 @@ NOTHING: Final = 0
 WAITING: Final = 1
 FORMED: Final = 2
 FIRST_RUNNING: Final = 3
+JOINED: Final = RUNNING.index("joined")
 COLUMNS: Final = ("slot", "arrival", "received", "queued", "formed", "started", "finished", "batch")  # that bars need
 BITS: Final = 3  # 2 ** BITS - 1 bars of one stage may fall into the same pixel
 
@@ -181,7 +182,8 @@ class Bars:
     @property
     def reasons_seen(self) -> tuple[ReleaseReason, ...]:
         """Why the batches were released in which they run."""
-        return tuple(RUNNING[code] for code in np.unique(self.reason[self.batch >= 0]).tolist())
+        known = (self.batch >= 0) | (self.reason == JOINED)
+        return tuple(RUNNING[code] for code in np.unique(self.reason[known]).tolist())
 
     @property
     def lanes_needed(self) -> int:
@@ -268,11 +270,14 @@ def neighbour(history: History, batch_row: int | None, step: int, view: TimeRang
 
 
 def _reasons(history: History, batches: Ints) -> Ints:
-    """Why the batch of each request was released; as the first reason where that is not known any more."""
+    """Why the batch of each request was released; as the first reason where that is not known any more.
+
+    Where another server does not say in which batch a request runs, it has joined those that run.
+    """
     columns = history.batches.columns
     rows = batches - columns.first
     known = (rows >= 0) & (rows < len(columns))
-    result = np.zeros(len(batches), np.int64)
+    result = np.full(len(batches), JOINED if history.server else 0, np.int64)
     result[known] = np.minimum(columns["reason"][rows[known]], len(RUNNING) - 1)
     return result
 

@@ -231,7 +231,7 @@ def request_details(history: History, row: int) -> RequestDetails | None:
     batch = int(table.columns.get(row, "batch"))
     return RequestDetails(
         request=table.row(row),
-        stages=stages.stages_of(history.unit),
+        stages=stages.stages_of(history.unit, history.server),
         spans_s=tuple(np.nan_to_num(spans).tolist()),
         batch=batch_summary(history, batch),
         mates=tuple(table.rows(each for each in companions_of(history, row) if each != row)),

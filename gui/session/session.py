@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.clients import network
@@ -194,9 +195,10 @@ class Session(QObject):
     def _begin(self, ready: Ready) -> None:
         self.getting_ready.emit()
         self.ready = ready
-        self.history.service_started()
+        self.history.service_started(ready)
         self.heard.emit(ServiceStarted(ready=ready))
-        self.at = self._start if isinstance(self._start, Attachment) else Attachment(ready.url)
+        start = self._start  # of a server that is not ours the address of its relay is used, with the same token
+        self.at = replace(start, url=ready.url) if isinstance(start, Attachment) else Attachment(ready.url)
         address = Address(ready.url, ready.instance, _token(self.at))
         self._telemetry.follow(address)
         self.settings.connect_to(address)

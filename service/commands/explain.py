@@ -47,6 +47,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         recorded_at: seconds since 1970.
         at_s: the moment that was asked for; ``None`` for the whole recording.
         damage: what of the recording could not be read, as a sentence.
+        server: name and release of a server that is not ours; "" where it was ours.
+        untold: what that does not report, in sentences.
         hears_load: whether the load's own figures were recorded; without them it is unknown whether its sender kept up.
         verdict: the state at the end, or at the moment that was asked for, as a sentence.
         judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
@@ -65,6 +67,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     at_s: float | None
     damage: str | None
+    server: str
+    untold: str
     hears_load: bool
     verdict: str
     judged_by: str
@@ -111,6 +115,8 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         requests=len(history.requests.columns),
         at_s=at_s,
         damage=recording.damage,
+        server=history.server,
+        untold="" if history.ready is None else history.ready.untold,
         hears_load=history.load is not None,
         verdict=judged.text,
         judged_by="" if facts is None else nothing_found(facts, judged.state == "well"),
@@ -137,7 +143,8 @@ def _explained(held: HeldFinding, begin_s: float) -> Explained:
 def as_text(explanation: Explanation) -> str:
     """The list as it is printed."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(explanation.recorded_at))
-    head = f"{explanation.recording}: {explanation.model or 'unknown model'}, {when}, {explanation.duration_s:.0f} s, "
+    model = f"{explanation.model or 'unknown model'}{' on ' * bool(explanation.server)}{explanation.server}"
+    head = f"{explanation.recording}: {model}, {when}, {explanation.duration_s:.0f} s, "
     head += f"{explanation.requests} requests"
     moment = "At the end" if explanation.at_s is None else f"At {explanation.at_s:g} s"
     remarks = [explanation.damage] if explanation.damage else []
@@ -147,6 +154,8 @@ def as_text(explanation: Explanation) -> str:
         )
     if explanation.processor_share is not None:
         remarks.append(_processor(explanation.processor_share, explanation.least_processor_share))
+    if explanation.untold:
+        remarks.append(explanation.untold)
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
     remarks += explanation.slowed

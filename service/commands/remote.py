@@ -283,4 +283,5 @@ def _held(status: ReplicaStatus) -> int:
 
 
 def _memory_bytes(status: ReplicaStatus) -> int:
-    return status.memory_bytes if status.gpu_memory_bytes is None else status.gpu_memory_bytes
+    known = status.memory_bytes if status.gpu_memory_bytes is None else status.gpu_memory_bytes
+    return known or 0

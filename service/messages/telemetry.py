@@ -178,14 +178,15 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         replica: short name (`r1`), unique for the service's lifetime; a replaced replica gets a new one.
         waiting, formed, running: queue depth by stage, in requests.
-        cpu_percent: of the replica's process, 100 a core.
-        memory_bytes: resident memory of the replica's process.
+        cpu_percent: of the replica's process, 100 a core; ``None`` where the process is not ours to look at.
+        memory_bytes: resident memory of the replica's process; ``None`` likewise.
         engine_processor: ``None`` where the system does not report it.
         gpu_percent, gpu_power_w, gpu_clock_mhz: of its device, where it is a GPU and NVML reports them.
         gpu_memory_bytes: what the replica's process holds of it.
         graphs: ``None`` where its device is no GPU.
         unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
+        cache_share: of the memory for keys and values, what is taken, from 0 to 1; ``None`` where that is not reported.
         memory_tokens: what the prompts and `max_tokens` of all requests that run may sum up to, since memory holds no
             more; ``None`` where that is not known.
     """
@@ -200,8 +201,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     device: str
     dtype: str
-    cpu_percent: float
-    memory_bytes: int
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_power_w: float | None = None
@@ -212,6 +213,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = TEXT.unit
     engine_processor: ProcessorUse | None = None
     memory_tokens: int | None = None
+    cache_share: float | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -170,8 +170,8 @@ class LiveRequests:
         request.error, request.finished_s = error, request.enqueued_s
         self._recorder.note_request(request)
 
-    def form(self, requests: Iterable[GenerationRequest], batch: str, at_s: float) -> None:
-        """The requests are in the batch with that id."""
+    def form(self, requests: Iterable[GenerationRequest], batch: str | None, at_s: float) -> None:
+        """The requests are in the batch with that id; ``None`` where it has none that is known."""
         for request in requests:
             request.enter("formed")
             request.formed_s, request.batch = at_s, batch

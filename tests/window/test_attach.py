@@ -23,6 +23,7 @@ from gui.widgets.model_field import ModelField
 from service.messages.life import Ready
 from service.messages.options import Attachment
 from service.messages.settings import Settings
+from tests.foreign_server import VLLM, foreign_server
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope
 from tests.window.seen import texts
@@ -231,6 +232,27 @@ def test_that_a_demo_runs_on_a_service_that_was_there_and_leaves_its_settings(
     assert history.in_force.version == 1
     batchscope.window.deleteLater()
     batchscope.deleteLater()
+
+
+def test_that_a_server_that_is_not_ours_is_looked_at_and_asked_and_its_settings_are_left_to_it(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    with foreign_server(VLLM, places=2) as server:
+        batchscope = attached(qtbot, make_batchscope, Attachment(server.url))
+        window, history = batchscope.window, batchscope.composition.history
+        assert any("--max-num-seqs" in text for text in texts(window.batching))
+        assert "max_batch_size" not in texts(window.batching)
+        assert not window.toolbar.show_me_action.isEnabled()
+        assert not window.notice.ready.show_me.isVisible()
+
+        fire(batchscope, "one", copies=6)
+        qtbot.waitUntil(lambda: outcomes(batchscope) == ["done"] * 6)
+        qtbot.waitUntil(lambda: len(history.batches.columns) > 0)
+        assert history.server == "vLLM 0.32.0"
+        assert len(server.asked) == 6
+        assert batchscope.errors == []
+    qtbot.waitUntil(lambda: not history.replicas)  # it is lost, and so is nothing else
+    assert batchscope.composition.session.state is LifeCycle.RUNNING
 
 
 def model_field(batchscope: Batchscope) -> QLineEdit:

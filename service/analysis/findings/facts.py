@@ -258,7 +258,9 @@ class Facts:
 
     @cached_property
     def cost(self) -> CostModel | None:
-        """The cost of recent batches."""
+        """The cost of recent batches; of another server's, whose members are not known, there is none."""
+        if self.history.server:
+            return None
         cost = CostModel.of_history(self.history, self.at_s, self.contentions)
         return None if cost is None else cost.under(self.settings.formation)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import groupby
 from typing import Final
@@ -44,12 +44,17 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
     load.load_share,
     timeouts.timeout_waited,
     timeouts.timeout_without_effect,
+    disturbed.little_reported,
 )
 SEVERITIES: Final = ("warning", "check", "info")
-WITHOUT_LOAD: Final = frozenset({"replica_lost", "memory_grows"})  # what is true of a service that nobody uses
-UNDISTURBED: Final = frozenset(  # what an engine that is slowed does not make untrue; all else is withheld then
-    {"engine_slowed", "replica_lost", "requests_shed", "generator_lags", "memory_full", "memory_limits", "memory_grows"}
+# What is true of a service that nobody uses.
+WITHOUT_LOAD: Final = frozenset(("replica_lost", "memory_grows", "little_reported"))
+# What an engine that is slowed does not make untrue; all else is withheld then.
+UNDISTURBED: Final = WITHOUT_LOAD.union(
+    ("engine_slowed", "requests_shed", "generator_lags", "memory_full", "memory_limits")
 )
+# Their advice is on no setting.
+OF_NO_SETTING: Final = frozenset(("engine_slowed", "generator_lags", "replica_lost"))
 
 # One cause is one warning: a finding suppresses others that are its weaker forms or its consequences, whose numbers
 # its evidence has, and those that its cause makes meaningless.
@@ -105,7 +110,16 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         shown = [finding for finding in shown if finding.rule in UNDISTURBED]
     if facts.is_idle:
         shown = [finding for finding in shown if finding.rule in WITHOUT_LOAD]
+    if facts.history.server:
+        shown = [_of_another_server(finding, facts.history.fixed) for finding in shown]
     return tuple(sorted(shown, key=_rank))
+
+
+def _of_another_server(finding: Finding, fixed: str) -> Finding:
+    """The finding without advice on settings that only a service of ours has; `fixed` says where its own are."""
+    if not finding.advice or finding.rule in OF_NO_SETTING:
+        return finding
+    return replace(finding, advice=fixed, control=None, change=None, expected="")
 
 
 def nothing_found(facts: Facts, is_well: bool = True) -> str:

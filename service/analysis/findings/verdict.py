@@ -210,8 +210,9 @@ def _growing(of: Situation) -> Verdict | None:
     if finding is None:
         return None
     if finding.rule == "queue_grows":
-        by, full_in = f"{finding.data['growth_per_s']:.1f}", about_time(finding.data["full_in_s"])
-        words = "The queue grows by ", by, " requests a second", f"; full in about {full_in}"
+        by, full_in_s = f"{finding.data['growth_per_s']:.1f}", finding.data.get("full_in_s")
+        full = "" if full_in_s is None else f"; full in about {about_time(full_in_s)}"
+        words = "The queue grows by ", by, " requests a second", full
     else:
         offered_per_s, capacity_per_s = finding.data["offered_per_s"], finding.data["capacity_per_s"]
         now = None if of.facts is None else of.facts.capacity

@@ -29,9 +29,10 @@ from service.analysis.observed.rolling import RollingPercentiles, percentiles
 from service.analysis.observed.statuses import ReplicaSlots, Statuses
 from service.analysis.observed.token_gaps import GapTable
 from service.messages.clock import ClockOffset
+from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.objectives import Objectives
-from service.messages.settings import SettingsChange, VersionedSettings
+from service.messages.settings import BOUNDS, SettingsChange, VersionedSettings
 from service.messages.telemetry import SILENT_S, FramesMissed, ReplicaStatus, RequestState, TelemetryFrame
 from service.messages.workload import TEXT
 
@@ -50,6 +51,7 @@ class History:
         statuses: of the replicas and the load generator, over time.
         replicas: the latest status of each replica that has not ended.
         unit: name of the tokens of requests and batches, in the plural.
+        ready: what the service has said of itself; ``None`` where that is not known.
         behind_s: age of the latest frame when it came.
         first_s, last_s: of the first and the latest frame.
         kept_s: age of the oldest data that are kept.
@@ -96,6 +98,7 @@ class History:
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
         self.unit = TEXT.unit
+        self.ready: Ready | None = None
         self.load: LoadFrame | None = None
         self.behind_s: float | None = None
         self.first_s: float | None = None
@@ -187,8 +190,9 @@ class History:
         self._doubtful = self.last_s, set(self.requests.open_rows().tolist())
         self.revision += 1
 
-    def service_started(self) -> None:
+    def service_started(self, ready: Ready | None = None) -> None:
         """Note that a service began to answer: ids, versions and frame numbers begin anew, and an outage ends."""
+        self.ready = ready
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
         self.outages.close(self.now_s())
@@ -246,6 +250,22 @@ class History:
     def wall_time(self, at_s: float) -> float:
         """Seconds since 1970 of a moment on the service's clock."""
         return self._wall_clock() - (self.now_s() - at_s)
+
+    @property
+    def server(self) -> str:
+        """Name and release of the server, where it is not ours."""
+        return "" if self.ready is None else self.ready.server
+
+    @property
+    def knows_cap(self) -> bool:
+        """Whether it is known how many requests run at a time at most; another server may not say."""
+        most = BOUNDS["max_batch_size"].high
+        return not self.server or self.in_force is None or self.in_force.settings.max_batch_size < most
+
+    @property
+    def fixed(self) -> str:
+        """Why no settings can be changed, as a sentence; empty where they can."""
+        return "" if self.ready is None else self.ready.fixed
 
     @property
     def is_empty(self) -> bool:

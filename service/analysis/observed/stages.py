@@ -58,13 +58,26 @@ OF_FUNCTIONS: Final = {
 }
 
 
-def stages_of(unit: str) -> tuple[Stage, ...]:
-    """The `STAGES` in the words of a workload, which is known by the unit of its tokens.
+OF_SERVERS: Final = {
+    stage.name: stage
+    for stage in (
+        Stage("network_in", "Way in", "through the network to the relay in front of the server"),
+        Stage("admission", "Passed on", "taken by the relay and handed to the server"),
+        Stage("waiting", "Waiting", "in the server's queue, as its reports let one infer, to a quarter of a second"),
+        Stage("prefill", "Prefill", "the server read its prompt, up to the first token"),
+        Stage("delivery", "Way out", "from the relay until the client had the last of it"),
+    )
+}
+
+
+def stages_of(unit: str, server: str = "") -> tuple[Stage, ...]:
+    """The `STAGES` in the words of a workload, which is known by the unit of its tokens, or of another `server`.
 
     >>> [stage.title for stage in stages_of("houses")][5:]
     ['Call', 'Stream', 'Way out']
     """
-    return STAGES if unit == TEXT.unit else tuple(OF_FUNCTIONS.get(stage.name, stage) for stage in STAGES)
+    words = OF_SERVERS if server else {} if unit == TEXT.unit else OF_FUNCTIONS
+    return tuple(words.get(stage.name, stage) for stage in STAGES)
 
 
 def marks(columns: Columns, rows: Ints) -> Floats:

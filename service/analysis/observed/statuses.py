@@ -69,7 +69,7 @@ class Statuses:
             if self._replica_due_s.get(slot, -np.inf) <= status.at_s:
                 self._replica_due_s[slot] = status.at_s + REPLICA_EVERY_S
                 ongoing = status.max_ongoing_requests
-                row = {"at": status.at_s, "slot": slot, "pid": status.pid, "memory": status.memory_bytes}
+                row = {"at": status.at_s, "slot": slot, "pid": status.pid, "memory": status.memory_bytes or 0}
                 use = status.engine_processor
                 used = {} if use is None else {"got": use.got_s, "waited": use.waited_s}
                 self.replicas.append({**row, **used, "max_ongoing": UNKNOWN if ongoing is None else ongoing})

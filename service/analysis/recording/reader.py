@@ -334,7 +334,7 @@ class Replay:
                 self.history.add_missed(missed)
             case ServiceStarted(ready=ready):
                 self.model = self.model or ready.model
-                self.history.service_started()
+                self.history.service_started(ready)
             case ServiceEnded(reason=str()):
                 self.history.mark_failure()
             case ServiceEnded(is_left=True):

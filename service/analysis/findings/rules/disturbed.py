@@ -1,4 +1,4 @@
-"""The rule that says that the engine was slowed, and why other rules are silent meanwhile."""
+"""Rules on what judging rests on: an engine that was slowed keeps others silent, and some servers report little."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from service.analysis.findings.facts import LONG_S, Facts, Finding
 from service.messages.text import clock_text
 
 WITHHELD = "Findings and predictions of that stretch are withheld."
+
+
+def little_reported(facts: Facts) -> Finding | None:
+    """The server is not ours: what it does not report, nothing is concluded from."""
+    ready = facts.history.ready
+    if ready is None or not ready.untold:
+        return None
+    return Finding(
+        "little_reported", "info", f"{ready.server} reports less than a service of ours", evidence=ready.untold
+    )
 
 
 def engine_slowed(facts: Facts) -> Finding | None:

@@ -44,19 +44,20 @@ def queue_grows(facts: Facts) -> Finding | None:
         return None
     left_s = max(limit - end, 0) / growth_per_s
     advice = form_late(facts) if facts.settings.formation == "early" else carry_load(facts)
+    is_known = not facts.history.server  # another server may have no limit
+    full = f" At this pace the limit of {limit} is reached in {seconds(left_s)}." if is_known else ""
     return Finding(
         "queue_grows",
         "warning",
         "The queue grows without bound",
         evidence=f"It grew from {begin:.0f} to {end:.0f} requests in {seconds(end_s - begin_s)}, by {growth_per_s:.1f} "
-        f"a second. At this pace the limit of {limit} is reached in {seconds(left_s)}.",
+        f"a second.{full}",
         data={
             "begin": begin,
             "end": end,
             "span_s": end_s - begin_s,
             "growth_per_s": growth_per_s,
-            "limit": limit,
-            "full_in_s": left_s,
+            **({"limit": limit, "full_in_s": left_s} if is_known else {}),
         },
         **asdict(advice),
     )
