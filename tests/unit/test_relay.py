@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from service.analysis.findings.ranking import findings
+from service.analysis.observed.history import History
 from service.commands.remote import RemoteService
 from service.messages.life import Ready
 from service.messages.settings import SettingError
@@ -117,6 +119,23 @@ async def test_that_of_a_server_that_reports_nothing_all_under_way_count_as_runn
     assert max(status.running for status in statuses) == 3
     assert {status.waiting for status in statuses} == {0}
     assert sum({batch.id: batch.tokens for frame in looking.frames for batch in frame.batches}.values()) == 90
+
+
+async def test_that_a_finding_says_what_is_not_reported_and_none_advises_on_settings_of_ours() -> None:
+    with foreign_server(VLLM, places=1, step_s=0.05) as server:
+        async with looking_at(server) as looking:
+            await asyncio.gather(*(looking.complete(max_tokens=10) for _ in range(12)))
+            await looking.until(lambda: len(looking.ended) == 12)
+    history = History(looking.frames[0].clock, lambda: looking.frames[-1].at_s)
+    history.service_started(looking.ready)
+    for frame in looking.frames:
+        history.add_telemetry(frame)
+    last_started_s = max(started_s for _, started_s, _ in looking.stages_s if started_s is not None)
+    found = {finding.rule: finding for finding in findings(history, last_started_s - 0.1)}
+    assert found["little_reported"].evidence == "It does not report which requests share a step."
+    assert "requests_wait" in found
+    assert {each.change for each in found.values()} == {None}
+    assert "--max-num-seqs" in found["requests_wait"].advice
 
 
 async def test_that_an_answer_in_one_piece_is_counted_and_has_no_first_token() -> None:

@@ -101,13 +101,15 @@ def requests_wait(facts: Facts) -> Finding | None:
     queued = columns["queued"]
     waits = (queued <= facts.at_s) & (np.minimum(columns["started"], columns["finished"]) > facts.at_s)
     count = int(np.count_nonzero(waits))
-    if not count or (facts.has_batches and facts.waiting < facts.cap * facts.places):
+    knows_cap = facts.history.knows_cap
+    if not count or (facts.has_batches and knows_cap and facts.waiting < facts.cap * facts.places):
         return None
     oldest_s = facts.at_s - float(queued[waits].min())
     if oldest_s < LONG_WAIT_S:
         return None
     batches, title = facts.batches, "Requests wait long"
-    known = f"The last {counted(len(batches), 'batch')} held {batches.mean_size:.1f} of {facts.cap} requests on average"
+    held = f"{batches.mean_size:.1f} of {facts.cap}" if knows_cap else f"{batches.mean_size:.1f}"
+    known = f"The last {counted(len(batches), 'batch')} held {held} requests on average"
     if not facts.has_batches:
         title = "Requests wait, and why cannot be judged yet"
         known = f"{counted(len(batches), 'batch')} of the {LEAST_BATCHES} that a judgement takes so far"
