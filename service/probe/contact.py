@@ -28,8 +28,8 @@ class Contact:
 
     A server reports how many requests run, and not which. So what lies between two reports is a batch without members.
     Where it does not report even that, all requests that passed here and are not answered count as running.
-    Which of the requests that passed here still wait is inferred: the newest, as many as the server's queue holds. For
-    one event loop.
+    Which of the requests that passed here still wait is inferred: the newest, as many as the server's queue holds, or
+    all beyond those that it runs. For one event loop.
     """
 
     def __init__(self, replica: str, server: Server, cap: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,6 +42,7 @@ class Contact:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._batch_numbers = itertools.count(1)
+        self._running: int | None = None  # as the server has reported last
         self._before: Gauges | None = None
         self._reported_s = 0.0  # when that was
         self._stretch: BatchRecord | None = None  # under way
@@ -83,8 +84,8 @@ class Contact:
         state: RequestState = "cancelled" if cancelled else "failed" if error else "done"
         self.requests.finish(request, state, error)
         self._has_changed = self._has_changed or has_run
-        if has_run and self._unstarted and self._unstarted[0][1]:  # the oldest that was seen waiting takes its place
-            self._start(self._unstarted[0][0], self._clock())
+        if has_run:
+            self._release(sum(was_waiting for _, was_waiting in self._unstarted))  # the oldest takes its place
 
     def _was_waiting(self, request: GenerationRequest) -> bool:
         return any(was_waiting for each, was_waiting in self._unstarted if each is request)
@@ -100,8 +101,9 @@ class Contact:
     def note(self, gauges: Gauges) -> ReplicaStatus:
         """The server has reported this now."""
         now_s = self._clock()
-        if gauges.waiting is not None:
-            self._release(len(self._unstarted) - gauges.waiting, now_s)
+        self._running = gauges.running
+        self._release(len(self._unstarted) - (gauges.waiting or 0))
+        self._unstarted = deque((request, True) for request, _ in self._unstarted)
         counts = self.requests.counts
         if gauges.running is None:
             gauges = replace(gauges, running=counts["running"], tokens=self._tokens)
@@ -125,11 +127,11 @@ class Contact:
             cache_share=gauges.cache_share,
         )
 
-    def _release(self, count: int, now_s: float) -> None:
-        """The oldest `count` requests run; the others wait."""
-        for request, was_waiting in list(self._unstarted)[: max(count, 0)]:
-            self._start(request, now_s if was_waiting else request.enqueued_s)
-        self._unstarted = deque((request, True) for request, _ in self._unstarted)
+    def _release(self, most: int) -> None:
+        """The oldest run, at most so many, and no more of ours than the server runs at all."""
+        free = (self._running or 0) - self.requests.counts["running"]
+        for request, was_waiting in list(self._unstarted)[: max(min(most, free), 0)]:
+            self._start(request, self._clock() if was_waiting else request.enqueued_s)
 
     def _note_batch(self, earlier: Gauges, gauges: Gauges, now_s: float) -> None:
         """As of a continuous batch of ours, a stretch ends where requests join or leave, as far as that is seen."""

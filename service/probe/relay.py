@@ -154,6 +154,8 @@ class Relay:
             seen = _Seen(self._contact, fields, request.headers.get("x-request-id"), received_s)
             body = self._as_the_server_takes_it(fields)
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        if not self._server.kind.keeps_connections:
+            headers["Connection"] = "close"
         url = f"{self._server.url}{path}"
         try:
             answer = await self._server.session.request(

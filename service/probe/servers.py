@@ -62,6 +62,7 @@ class Kind:
         untold: what it does not report, in sentences.
         without_metrics: how to let it report more, as a sentence, where it has no `/metrics` now.
         refuses: fields of a completion's body that it refuses.
+        keeps_connections: whether a connection can be used again after a streamed answer.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Kind:
     untold: str = "It does not report which requests share a step."
     without_metrics: str = ""
     refuses: frozenset[str] = frozenset()
+    keeps_connections: bool = True
 
 
 VLLM: Final = Kind(
@@ -110,6 +112,7 @@ LLAMA_CPP: Final = Kind(
     },
     settings="It is told how to batch when it is started: --parallel, --batch-size, --cont-batching.",
     without_metrics="Start it with --metrics to see its queue and its steps.",
+    keeps_connections=False,
 )
 TGI: Final = Kind(
     "TGI",

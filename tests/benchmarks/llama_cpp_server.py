@@ -16,6 +16,7 @@ def main(gguf: str, port: int, slots: int, threads: int) -> None:
     params.model.path = gguf
     params.port = port
     params.n_parallel = slots
+    params.endpoint_metrics = True  # as --metrics does: others.py looks at them
     params.n_ctx = slots * CONTEXT
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     server = xllamacpp.Server(params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,6 +12,7 @@ import pytest
 from service.probe.servers import LLAMA_CPP, SGLANG, TGI, VLLM, Gauges, Kind, Slots, gauges_of, recognise
 from tests.foreign_server import Answers, foreign_server
 
+RECORDED = Path(__file__).parents[1] / "recordings" / "servers"
 VLLM_METRICS = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -86,6 +89,27 @@ tgi_request_input_length_count 44
 )
 def test_that_figures_are_found_by_each_server_s_own_names(kind: Kind, metrics: str, gauges: Gauges) -> None:
     assert gauges_of(kind, metrics) == gauges
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "gauges"),
+    [
+        (
+            VLLM,
+            "vllm-0.32.0.prom",
+            Gauges(8, 32, 0.0881542699724518, 1321, 128, 43),
+        ),
+        (LLAMA_CPP, "llama.cpp.prom", Gauges(8, 32, tokens=0, prompt_tokens=128, steps=20)),
+    ],
+)
+def test_that_what_a_real_server_said_with_40_requests_and_32_places_is_read(
+    kind: Kind, file: str, gauges: Gauges
+) -> None:
+    assert gauges_of(kind, (RECORDED / file).read_text()) == gauges
+
+
+def test_that_the_slots_of_a_real_llama_cpp_are_read() -> None:
+    assert Slots().gauges(json.loads((RECORDED / "llama.cpp-slots.json").read_text())) == {"running": 32, "tokens": 609}
 
 
 def test_that_what_is_no_metrics_is_refused() -> None:

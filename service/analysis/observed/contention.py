@@ -219,10 +219,11 @@ def _judged_batches(
 
     It takes enough batches that are alike and were not `slowed`. Those that mostly read prompts are not judged, since
     what is left of them for a step is not known well.
-    Functions are not judged: a call takes what its input asks for.
+    Functions are not judged: a call takes what its input asks for. Nor are other servers, which do not say how long
+    they read prompts.
     """
     table = history.batches.columns
-    if history.unit != TEXT.unit or not len(table):
+    if history.unit != TEXT.unit or history.server or not len(table):
         return NOTHING
     started, finished = table["started"], table["finished"]
     prefill_s = np.where(np.isfinite(table["prefill_s"]), table["prefill_s"], 0.0)

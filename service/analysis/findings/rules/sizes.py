@@ -66,11 +66,12 @@ def batch_size_limits(facts: Facts) -> Finding | None:
         return None
     full, batches = int(np.count_nonzero(facts.batches.is_full)), len(facts.batches)
     data = {"full": full, "batches": batches, "waiting": facts.waiting, "max_batch_size": facts.cap}
+    cap = "The number of places" if facts.history.server else "max_batch_size"
     if facts.full_share >= MOSTLY and facts.waiting:
         taken = f"{full} of the last {batches} batches were full"
         if facts.is_continuous:
             taken = f"All {facts.cap} places were taken {percent(facts.full_share)} of the time"
-        title, evidence = "max_batch_size limits", f"{taken}, and {facts.waited}."
+        title, evidence = f"{cap} limits", f"{taken}, and {facts.waited}."
         advice = asdict(carry_load(facts))
         return Finding("batch_size_limits", "warning", title, evidence=evidence, data=data, **advice)
     previous = facts.previous_batches
@@ -78,7 +79,7 @@ def batch_size_limits(facts: Facts) -> Finding | None:
         evidence = f"None of the last {batches} batches reached the cap of {facts.cap}."
         if facts.is_continuous:
             evidence = f"Never more than {facts.batches.size.max()} of {facts.cap} places were taken."
-        title = "max_batch_size no longer limits"
+        title = f"{cap} no longer limits"
         return Finding("batch_size_no_longer_limits", "check", title, evidence=evidence, data=data)
     return None
 
