@@ -34,7 +34,7 @@ from gui.session.lifecycle import LifeCycle, enabled
 from gui.widgets import icons
 from gui.widgets.labels import repolish
 from gui.widgets.layouts import column, hairline, scrolled
-from service.analysis.recording.format import SUFFIX
+from service.analysis.recording.format import OPENED
 from service.messages.settings import Scale, VersionedSettings
 
 TITLE: Final = "Batchscope"
@@ -511,9 +511,9 @@ def _scrolled(panel: QWidget) -> QScrollArea:
 
 
 def _recording_in(dragged: QMimeData) -> Path | None:
-    """The first recording among the dragged files, or ``None``."""
+    """The first recording or result among the dragged files, or ``None``."""
     files = (url.toLocalFile() for url in dragged.urls())
-    return next((Path(file) for file in files if file.endswith(SUFFIX)), None)
+    return next((Path(file) for file in files if file.endswith(OPENED)), None)
 
 
 def _two_numbers(value: object) -> tuple[int, int] | None:

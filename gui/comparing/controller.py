@@ -17,7 +17,7 @@ from gui.comparing.view import SWEEP, CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
-from gui.widgets.dialogs import ask_for_files, ask_where_to_save
+from gui.widgets.dialogs import RECORDINGS, ask_for_files, ask_where_to_save
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.progress import Compared, CompareEvent, Duration, Progress, Refused, SweepTask, Swept
 from service.analysis.compare.run import recorded_run
@@ -25,7 +25,7 @@ from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, Swee
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.statistics import figures
-from service.analysis.recording.format import SUFFIX, RecordingError
+from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import NotWantedError, open_recording
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
@@ -35,7 +35,6 @@ from service.messages.workload import TEXT
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."
-RECORDINGS: Final = f"Recordings (*{SUFFIX})"
 LONGEST_READ_MS: Final = 2_000
 FILES: Final = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 

@@ -96,7 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="open a recording (.bsr), without a service, or a lesson (.md)",
+        help="open a recording (.bsr) or another load generator's result (.json, .jsonl), without a service, or a "
+        "lesson (.md)",
     )
     add("--url", type=address, metavar="URL", help="attach to this running service, such as http://127.0.0.1:8000")
     add("--token-file", type=_token_file, metavar="FILE", help="holds the bearer token of the service at --url")

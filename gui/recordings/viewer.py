@@ -14,11 +14,10 @@ from gui.main_window import TITLE, MainWindow
 from gui.panels.views import LIVE
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.bar import RecordingBar
-from gui.recordings.recorder import FILTER
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
-from gui.widgets.dialogs import ask_for_file, ask_for_line
+from gui.widgets.dialogs import RECORDINGS, ask_for_file, ask_for_line
 from service.analysis.findings.ranking import findings, prepare
 from service.analysis.observed.history import History
 from service.analysis.recording.format import LONGEST_NOTE, Bookmarked, RecordingError
@@ -146,7 +145,7 @@ class Recordings(QObject):
         self._plots.draw_anew()
 
     def ask_for_file(self) -> None:
-        ask_for_file(self._window, "Open a recording", FILTER, self.open)
+        ask_for_file(self._window, "Open a recording", RECORDINGS, self.open)
 
     def open(self, path: Path) -> None:
         """Show a recording: here, or in a window of its own while a service runs in this one."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QInputDialog, QWidget
+
+from service.analysis.recording.format import OPENED
+
+RECORDINGS: Final = f"Recordings and results ({' '.join(f'*{suffix}' for suffix in OPENED)})"
+"""The filter for what is opened as a recording."""
 
 
 def ask_where_to_save(

@@ -21,6 +21,8 @@ from service.messages.telemetry import FramesMissed, TelemetryFrame
 from service.messages.text import UserError
 
 SUFFIX: Final = ".bsr"
+OPENED: Final = (SUFFIX, ".json", ".jsonl")
+"""Recordings, and results of other load generators."""
 FORMAT_VERSION: Final = 1
 MOST_MEMBER_BYTES: Final = 64 * 2**20  # decompressed; the longest event of the service is half of that
 MOST_FILE_BYTES: Final = 256 * 2**20

@@ -31,6 +31,7 @@ from service.analysis.recording.format import (
     ServiceStarted,
     members,
 )
+from service.analysis.recording.results import entries_of_result
 from service.messages.load import ClientRequest, LoadFrame, Pattern
 from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 
@@ -181,14 +182,21 @@ class Entries(Iterable[Entry]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `RecordingError` for another file or an unreadable one."""
-        self._content = members(_read(path))
-        self.header = _header(path, next(self._content, b""))
+        """Raises `RecordingError` for another file or an unreadable one. A load generator's result is read as well."""
+        content = _read(path)
         self._flaws = _Flaws()
+        result = entries_of_result(path, content)
+        if result is not None:
+            self.header, self._entries = result
+            self._flaws.is_ended = True
+        else:
+            parts = members(content)
+            self.header = _header(path, next(parts, b""))
+            self._entries = _entries(parts, self.header, self._flaws)
         self._last_s = self.header.at_s
 
     def __iter__(self) -> Iterator[Entry]:
-        for entry in _entries(self._content, self.header, self._flaws):
+        for entry in self._entries:
             self._last_s = entry.at_s
             yield entry
 

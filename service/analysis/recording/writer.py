@@ -18,6 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from service.analysis.recording.format import (
+    MAGIC,
     Packer,
     RecordedEvent,
     RecordingEnded,
@@ -120,6 +121,9 @@ def add_to(path: Path, at_s: float, event: RecordedEvent, *, is_ended: bool) -> 
     added = b"".join([*members, packer.take() or b""])
     try:
         whole = path.stat().st_size
+        with open(path, "rb") as file:
+            if not file.read(len(MAGIC)).startswith(MAGIC):
+                raise RecordingError(f"{path} is another program's result, to which no note is added.")
         with _opened(path, "ab") as file:
             if file.write(added) != len(added):
                 file.truncate(whole)
