@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +14,7 @@ from service.analysis.observed.annotations import ClockJumps
 from service.analysis.recording.format import ClockJumped, RecordingHeader, ServiceStarted
 from service.analysis.recording.writer import RecordingWriter
 from service.commands import cli
-from service.commands.remote import RemoteService
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.load.process import on_signals
 from service.messages.clock import monotonic_clock_id
 from service.messages.installation import VERSION
@@ -42,7 +43,8 @@ async def record(recorder: Recorder, token: str | None, duration_s: float | None
         try:
             async with asyncio.timeout(None) as limit:
                 on_signals(lambda: limit.reschedule(loop.time()))
-                recorder.ready = await remote.ready()
+                with suppress(ServiceUnreachableError):  # then the telemetry says what is wrong, or begins anew
+                    recorder.ready = await remote.ready()
                 async for event in remote.telemetry():
                     if not recorder.has_begun and duration_s is not None:
                         limit.reschedule(loop.time() + duration_s)
