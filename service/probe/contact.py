@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -48,7 +47,7 @@ class Contact:
         self._stretch: BatchRecord | None = None  # under way
         self._has_changed = self._has_joined = False  # since it began: a request has started or ended, or started
         self._tokens = 0  # that came through here
-        self._unstarted: deque[tuple[GenerationRequest, bool]] = deque()  # and whether it was seen waiting
+        self._unstarted: dict[GenerationRequest, bool] = {}  # oldest first, and whether it was seen waiting
 
     # Requests on their way -------------------------------------------------------------------------------------------
 
@@ -60,41 +59,44 @@ class Contact:
         self.requests.admit(request)
         request.timer.cancel()  # how long it may take is the server's affair
         if self._server.reports:
-            self._unstarted.append((request, False))
+            self._unstarted[request] = False
         else:
-            self._start(request, request.enqueued_s)
+            self._start(request)
         return request
 
     def note_tokens(self, request: GenerationRequest, tokens: int, prompt_tokens: int | None = None) -> None:
         """So many tokens of its answer have come by now."""
         if request.is_final:
             return
-        if request.state == "waiting":
-            self._start(request, self._clock() if self._was_waiting(request) else request.enqueued_s)
+        self._start(request)
         request.job.prompt_tokens = prompt_tokens or request.job.prompt_tokens
         self._tokens += max(tokens - request.completion_tokens, 0)
         self.requests.note_step([Progress(request.job, "", tokens)], self._clock())
 
+    def note_whole(self, request: GenerationRequest, tokens: int, prompt_tokens: int) -> None:
+        """Its answer has come in one piece: when its first token was there is not known."""
+        request.job.prompt_tokens, request.completion_tokens = prompt_tokens, tokens
+        self._tokens += tokens
+
     def end(self, request: GenerationRequest, error: str | None = None, *, cancelled: bool = False) -> None:
         """Its answer is complete, or there will be none."""
-        if request.state == "waiting" and not (error or cancelled):
-            self._start(request, self._clock() if self._was_waiting(request) else request.enqueued_s)
+        if not (error or cancelled or request.is_final):
+            self._start(request)
         has_run = request.state == "running"
-        self._unstarted = deque(each for each in self._unstarted if each[0] is not request)
+        self._unstarted.pop(request, None)
         state: RequestState = "cancelled" if cancelled else "failed" if error else "done"
         self.requests.finish(request, state, error)
         self._has_changed = self._has_changed or has_run
         if has_run:
-            self._release(sum(was_waiting for _, was_waiting in self._unstarted))  # the oldest takes its place
+            self._release(sum(self._unstarted.values()))  # the oldest takes its place
 
-    def _was_waiting(self, request: GenerationRequest) -> bool:
-        return any(was_waiting for each, was_waiting in self._unstarted if each is request)
-
-    def _start(self, request: GenerationRequest, at_s: float) -> None:
-        self._unstarted = deque(each for each in self._unstarted if each[0] is not request)
-        self.requests.form([request], None, at_s)
-        self.requests.start([request], at_s)
-        self._has_changed = self._has_joined = True
+    def _start(self, request: GenerationRequest) -> None:
+        """It runs, from now on where it was seen waiting, else since it was passed on; or has done so before."""
+        at_s = self._clock() if self._unstarted.pop(request, False) else request.enqueued_s
+        if request.state == "waiting":
+            self.requests.form([request], None, at_s)
+            self.requests.start([request], at_s)
+            self._has_changed = self._has_joined = True
 
     # What the server reports -----------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class Contact:
         now_s = self._clock()
         self._running = gauges.running
         self._release(len(self._unstarted) - (gauges.waiting or 0))
-        self._unstarted = deque((request, True) for request, _ in self._unstarted)
+        self._unstarted = dict.fromkeys(self._unstarted, True)
         counts = self.requests.counts
         if gauges.running is None:
             gauges = replace(gauges, running=counts["running"], tokens=self._tokens)
@@ -130,8 +132,8 @@ class Contact:
     def _release(self, most: int) -> None:
         """The oldest run, at most so many, and no more of ours than the server runs at all."""
         free = (self._running or 0) - self.requests.counts["running"]
-        for request, was_waiting in list(self._unstarted)[: max(min(most, free), 0)]:
-            self._start(request, self._clock() if was_waiting else request.enqueued_s)
+        for request in list(self._unstarted)[: max(min(most, free), 0)]:
+            self._start(request)
 
     def _note_batch(self, earlier: Gauges, gauges: Gauges, now_s: float) -> None:
         """As of a continuous batch of ours, a stretch ends where requests join or leave, as far as that is seen."""

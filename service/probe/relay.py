@@ -285,11 +285,9 @@ class _Seen:
                 self._contact.note_tokens(self._request, self._tokens, usage.prompt_tokens)
 
     def _note_whole(self) -> None:
-        """Of an answer in one piece it is not known when its first token came."""
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             usage = msgspec.json.decode(bytes(self._whole), type=_Piece).usage or _Usage()
-            self._request.completion_tokens = usage.completion_tokens or 0
-            self._request.job.prompt_tokens = usage.prompt_tokens or 0
+            self._contact.note_whole(self._request, usage.completion_tokens or 0, usage.prompt_tokens or 0)
 
 
 def _fields(body: bytes) -> dict[str, Any]:

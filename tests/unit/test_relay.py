@@ -18,7 +18,7 @@ from service.messages.settings import SettingError
 from service.messages.telemetry import TelemetryFrame
 from service.probe.relay import relayed
 from service.probe.servers import recognise
-from tests.foreign_server import SILENT, VLLM, ForeignServer, foreign_server
+from tests.foreign_server import SILENT, VLLM, Answers, ForeignServer, foreign_server
 
 HANG_S = 30.0
 
@@ -138,12 +138,14 @@ async def test_that_a_finding_says_what_is_not_reported_and_none_advises_on_sett
     assert "--max-num-seqs" in found["requests_wait"].advice
 
 
-async def test_that_an_answer_in_one_piece_is_counted_and_has_no_first_token() -> None:
-    with foreign_server(VLLM) as server:
+@pytest.mark.parametrize("answers", [VLLM, SILENT])
+async def test_that_an_answer_in_one_piece_is_counted_and_has_no_first_token(answers: Answers) -> None:
+    with foreign_server(answers) as server:
         async with looking_at(server) as looking:
             status, _ = await looking.complete(stream=False)
             await looking.until(lambda: looking.ended)
     assert (status, looking.ended) == (200, [("done", 4, 5)])
+    assert sum({batch.id: batch.tokens for frame in looking.frames for batch in frame.batches}.values()) == 5
     assert [first for _, _, first in looking.stages_s] == [None]
 
 
