@@ -9,15 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
-
+from service.analysis.observed.stretches import Stretches
 from service.engine.job import Job, Progress
-from service.messages.telemetry import BatchRecord, BatchWork, ReplicaStatus, RequestState
+from service.messages.settings import VersionedSettings
+from service.messages.telemetry import BatchWork, ReplicaStatus, RequestState
 from service.probe.servers import Gauges, Server
 from service.replica.recorder import Recorder
 from service.replica.requests import GenerationRequest, LiveRequests
 
-SETTINGS_VERSION: Final = 1
 ELSEWHERE: Final = ""
 """The device of a server that does not say what it computes on."""
 
@@ -31,21 +30,25 @@ class Contact:
     all beyond those that it runs. For one event loop.
     """
 
-    def __init__(self, replica: str, server: Server, cap: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`cap`: as many requests as the server runs at a time, or more where that is not known."""
+    def __init__(
+        self,
+        replica: str,
+        server: Server,
+        in_force: VersionedSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.recorder = Recorder(replica)
         self.requests = LiveRequests(self.recorder, lambda _: None, clock)
         self._replica = replica
         self._server = server
-        self._cap = cap
+        self._in_force = in_force
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._batch_numbers = itertools.count(1)
+        self._stretches = Stretches(replica, in_force)
         self._running: int | None = None  # as the server has reported last
         self._before: Gauges | None = None
         self._reported_s = 0.0  # when that was
-        self._stretch: BatchRecord | None = None  # under way
-        self._has_changed = self._has_joined = False  # since it began: a request has started or ended, or started
+        self._joined = self._left = False  # since then: a request has started, or ended
         self._tokens = 0  # that came through here
         self._unstarted: dict[GenerationRequest, bool] = {}  # oldest first, and whether it was seen waiting
 
@@ -86,8 +89,8 @@ class Contact:
         self._unstarted.pop(request, None)
         state: RequestState = "cancelled" if cancelled else "failed" if error else "done"
         self.requests.finish(request, state, error)
-        self._has_changed = self._has_changed or has_run
         if has_run:
+            self._left = True
             self._release(sum(self._unstarted.values()))  # the oldest takes its place
 
     def _start(self, request: GenerationRequest) -> None:
@@ -96,7 +99,7 @@ class Contact:
         if request.state == "waiting":
             self.requests.form([request], None, at_s)
             self.requests.start([request], at_s)
-            self._has_changed = self._has_joined = True
+            self._joined = True
 
     # What the server reports -----------------------------------------------------------------------------------------
 
@@ -112,13 +115,13 @@ class Contact:
         elif self._server.slots is not None:  # which forget a request's last tokens when it ends between two reports
             gauges = replace(gauges, tokens=max(gauges.tokens or 0, self._tokens))
         if self._before is not None:
-            self._note_batch(self._before, gauges, now_s)
+            self._note_batches(self._before, gauges, now_s)
         self._before, self._reported_s = gauges, now_s
         return ReplicaStatus(
             replica=self._replica,
             pid=0,
             at_s=now_s,
-            settings_version=SETTINGS_VERSION,
+            settings_version=self._in_force.version,
             waiting=counts["waiting"] if gauges.waiting is None else gauges.waiting,
             formed=0,
             running=gauges.running or 0,
@@ -130,52 +133,20 @@ class Contact:
         )
 
     def _release(self, most: int) -> None:
-        """The oldest run, at most so many, and no more of ours than the server runs at all."""
+        """Start the oldest that wait: at most `most`, and no more than the server says that it runs."""
         free = (self._running or 0) - self.requests.counts["running"]
         for request in list(self._unstarted)[: max(min(most, free), 0)]:
             self._start(request)
 
-    def _note_batch(self, earlier: Gauges, gauges: Gauges, now_s: float) -> None:
-        """As of a continuous batch of ours, a stretch ends where requests join or leave, as far as that is seen."""
+    def _note_batches(self, earlier: Gauges, gauges: Gauges, now_s: float) -> None:
         tokens, prompts, steps = (
             _more(getattr(earlier, name), getattr(gauges, name)) for name in ("tokens", "prompt_tokens", "steps")
         )
-        rows, before = gauges.running or 0, self._stretch
-        if before is None and tokens:  # it came and went between two reports
-            before = self._begin_stretch(max(rows, 1), self._reported_s)
-        if before is not None:
-            work = before.work or BatchWork()
-            work = BatchWork(
-                steps=work.steps + steps,
-                prompts=work.prompts + prompts,
-                computed=work.computed + tokens + prompts,
-            )
-            before = self._stretch = structs.replace(before, tokens=before.tokens + tokens, work=work)
-            if rows == before.size and not self._has_changed:
-                self.recorder.note_batch(before)
-                return
-            self.recorder.note_batch(structs.replace(before, finished_s=now_s))
-        self._stretch = self._begin_stretch(rows, now_s) if rows else None
-        self._has_changed = False
-
-    def _begin_stretch(self, rows: int, at_s: float) -> BatchRecord:
-        number = next(self._batch_numbers)
-        joined = self._stretch is None or rows > self._stretch.size or self._has_joined
-        record = BatchRecord(
-            id=f"{self._replica}-b{number}",
-            number=number,
-            replica=self._replica,
-            settings_version=SETTINGS_VERSION,
-            formation="continuous",
-            size=rows,
-            cap=max(self._cap, rows),
-            release_reason="joined" if joined else "left",
-            formed_s=at_s,
-            started_s=at_s,
-        )
-        self._has_joined = False
-        self.recorder.note_batch(record)
-        return record
+        work = BatchWork(steps=steps, computed=tokens + prompts, prompts=prompts)
+        rows, changes = gauges.running or 0, {"joined": self._joined, "left": self._left}
+        for record in self._stretches.until(self._reported_s, now_s, rows, work, **changes):
+            self.recorder.note_batch(record)
+        self._joined = self._left = False
 
 
 def _more(before: float | None, now: float | None) -> int:

@@ -141,7 +141,7 @@ class Relay:
         self._contacts += 1
         name = self._elsewhere.present = f"contact {self._contacts}"
         replica, _ = await self.hub.register(name)
-        self._contact = Contact(replica, self._server, self.hub.in_force.settings.max_batch_size)
+        self._contact = Contact(replica, self._server, self.hub.in_force)
         return self._contact
 
     async def pass_on(self, request: Request) -> Response:

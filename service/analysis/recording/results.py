@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 
 from service.analysis.observed.columns import Floats
+from service.analysis.observed.stretches import Stretches
 from service.analysis.recording.format import Entry, RecordingEnded, RecordingError, RecordingHeader, ServiceStarted
 from service.messages.life import Ready
 from service.messages.settings import BOUNDS, Settings, VersionedSettings
-from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState, TelemetryFrame
+from service.messages.telemetry import BatchWork, ReplicaStatus, RequestRecord, RequestState, TelemetryFrame
 
 STEP_S: Final = 0.25
 CLOCK: Final = "of a load generator's result"
@@ -210,20 +211,24 @@ def _frames(result: Result, begun_s: float) -> Iterator[TelemetryFrame]:
     at_s = STEP_S * np.arange(1, count + 1)
     running = np.searchsorted(start_s, at_s, "right") - np.searchsorted(np.sort(end_s), at_s, "right")
     tokens = np.diff(np.floor(_tokens_by(requests, first_s, end_s, at_s)), prepend=0.0)
+    begun_in, first_in, ended_in = (
+        np.clip(np.ceil(moments / STEP_S).astype(int) - 1, 0, count - 1) for moments in (start_s, first_s, end_s)
+    )
+    joins, leaves = (np.bincount(steps, minlength=count).astype(bool).tolist() for steps in (begun_in, ended_in))
     changed: list[list[int]] = [[] for _ in range(count)]
-    for moments in (start_s, first_s, end_s):
-        for number, step in enumerate(np.minimum(np.ceil(moments / STEP_S).astype(int), count) - 1):
-            changed[max(step, 0)].append(number)
-    batches = _Stretches()
+    for number, steps in enumerate(zip(begun_in, first_in, ended_in, strict=True)):
+        for step in set(steps):
+            changed[step].append(number)
+    batches = Stretches(REPLICA, IN_FORCE)
     for step, now_s in enumerate(at_s.tolist()):
-        rows = int(running[step])
+        rows, work = int(running[step]), BatchWork(computed=int(tokens[step]))
         yield TelemetryFrame(
             number=step + 1,
             at_s=now_s,
             clock=CLOCK,
             in_force=IN_FORCE,
-            batches=batches.until(now_s, rows, int(tokens[step]), bool(changed[step])),
-            requests=tuple(_record(n, requests[n], begun_s, now_s) for n in dict.fromkeys(changed[step])),
+            batches=batches.until(now_s - STEP_S, now_s, rows, work, joined=joins[step], left=leaves[step]),
+            requests=tuple(_record(n, requests[n], begun_s, now_s) for n in changed[step]),
             replicas=(_status(now_s, rows, result.model),),
         )
 
@@ -262,44 +267,6 @@ class _Sums:
         sums = np.concatenate(([0.0], np.cumsum(values[self._order])))
         found: Floats = sums[np.searchsorted(self._sorted_s, at_s, "right")]
         return found
-
-
-class _Stretches:
-    """Batches without members: as long as none joins or leaves."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._present: BatchRecord | None = None
-
-    def until(self, now_s: float, rows: int, tokens: int, has_changed: bool) -> tuple[BatchRecord, ...]:
-        """What there is to say of them at the end of a step."""
-        before = self._present
-        if before is None and tokens:  # all came and went within the step
-            before = self._begin(now_s - STEP_S, max(rows, 1))
-        said = []
-        if before is not None:
-            before = msgspec.structs.replace(before, tokens=before.tokens + tokens)
-            if rows == before.size and not has_changed:
-                self._present = before
-                return (before,)
-            said.append(msgspec.structs.replace(before, finished_s=now_s))
-        self._present = self._begin(now_s, rows) if rows else None
-        return (*said, self._present) if self._present is not None else tuple(said)
-
-    def _begin(self, at_s: float, rows: int) -> BatchRecord:
-        before, self._number = self._present, self._number + 1
-        return BatchRecord(
-            id=f"{REPLICA}-b{self._number}",
-            number=self._number,
-            replica=REPLICA,
-            settings_version=IN_FORCE.version,
-            formation="continuous",
-            size=rows,
-            cap=max(IN_FORCE.settings.max_batch_size, rows),
-            release_reason="left" if before is not None and rows < before.size else "joined",
-            formed_s=at_s,
-            started_s=at_s,
-        )
 
 
 def _record(number: int, request: Sent, begun_s: float, now_s: float) -> RequestRecord:
