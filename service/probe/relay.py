@@ -16,7 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import aiohttp
@@ -25,13 +25,13 @@ import uvicorn
 from fastapi import Request
 from starlette.responses import Response, StreamingResponse
 
-from service.load.client import DONE, MOST_ANSWER_BYTES, error_text, read_at_most
-from service.messages.event_stream import EventReader, EventTooLongError
+from service.load.client import MOST_ANSWER_BYTES, error_text, read_at_most
 from service.messages.life import Ready
 from service.messages.options import LOOPBACK
 from service.messages.settings import BOUNDS, Scale, Settings
 from service.messages.workload import TEXT
 from service.probe.contact import ELSEWHERE, Contact
+from service.probe.passed_on import LAST_EVENT, PassedOn
 from service.probe.servers import Server, ServerGoneError
 from service.ray_serve.doors import DoorRules, digest
 from service.ray_serve.redeployer import DeploymentSnapshot
@@ -40,16 +40,14 @@ from service.replica.described import Health, Model
 from service.replica.errors import error_response
 from service.replica.hub import Hub
 from service.replica.hub_routes import hub_api
-from service.replica.requests import GenerationRequest
 
 POLL_S: Final = 0.25
 END_TIMEOUT_S: Final = 1
 COMPLETIONS: Final = frozenset({"/v1/completions", "/v1/chat/completions"})
-PASSED_ON: Final = ("Content-Type", "Accept", "X-Request-Id", "traceparent")
-PASSED_BACK: Final = ("Content-Type", "Retry-After")
+HEADERS_ON: Final = ("Content-Type", "Accept", "X-Request-Id", "traceparent")
+HEADERS_BACK: Final = ("Content-Type", "Retry-After")
 METHODS: Final = ["GET", "POST"]
 NOT_OURS: Final = "Is the server's own affair: nothing of it is deployed from here."
-LAST_EVENT: Final = b"data: %b\n\n" % DONE
 LOST: Final = "The connection to the server broke off before the answer was complete."
 
 
@@ -96,7 +94,7 @@ async def relayed(server: Server, token: str | None) -> AsyncIterator[Ready]:
 
 
 class _HttpServer(uvicorn.Server):
-    """Ends when it is told to; signals are the program's affair."""
+    """Ends when its `should_exit` is set; signals are the program's affair."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -151,9 +149,9 @@ class Relay:
         fields = _fields(body) if path in COMPLETIONS else {}
         seen = None
         if fields and self._contact is not None:
-            seen = _Seen(self._contact, fields, request.headers.get("x-request-id"), received_s)
+            seen = PassedOn(self._contact, fields, request.headers.get("x-request-id"), received_s)
             body = self._as_the_server_takes_it(fields)
-        headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        headers = {name: request.headers[name] for name in HEADERS_ON if name in request.headers}
         if not self._server.kind.keeps_connections:
             headers["Connection"] = "close"
         url = f"{self._server.url}{path}"
@@ -170,7 +168,7 @@ class Relay:
             if seen is not None:
                 seen.end(cancelled=True)
             raise
-        kept = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
+        kept = {name: answer.headers[name] for name in HEADERS_BACK if name in answer.headers}
         return StreamingResponse(_passed_back(answer, seen), answer.status, kept)
 
     def _as_the_server_takes_it(self, fields: Mapping[str, Any]) -> bytes:
@@ -180,7 +178,7 @@ class Relay:
         return msgspec.json.encode(kept)
 
 
-async def _passed_back(answer: aiohttp.ClientResponse, seen: _Seen | None) -> AsyncIterator[bytes]:
+async def _passed_back(answer: aiohttp.ClientResponse, seen: PassedOn | None) -> AsyncIterator[bytes]:
     """The body as it comes."""
     try:
         if seen is None or answer.status != 200:
@@ -203,91 +201,6 @@ async def _passed_back(answer: aiohttp.ClientResponse, seen: _Seen | None) -> As
         if seen is not None:
             seen.end(cancelled=True)
         answer.close()
-
-
-class _Delta(msgspec.Struct, frozen=True):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    finish_reason: str | None = None
-    text: str | None = None
-    delta: _Delta | None = None
-    message: _Delta | None = None
-
-    @property
-    def brings(self) -> bool:
-        """Whether it has text."""
-        return bool(self.text or (self.delta and self.delta.content) or (self.message and self.message.content))
-
-
-class _Usage(msgspec.Struct, frozen=True):
-    completion_tokens: int | None = None
-    prompt_tokens: int | None = None
-
-
-class _Piece(msgspec.Struct, frozen=True):
-    """A completion, or an event of a streamed one, as far as its tokens are counted."""
-
-    choices: tuple[_Choice, ...] = ()
-    usage: _Usage | None = None
-    error: Any = None
-
-
-class _Seen:
-    """A request on its way, and what has come of its answer."""
-
-    def __init__(self, contact: Contact, fields: Mapping[str, Any], client_id: str | None, received_s: float) -> None:
-        self._contact = contact
-        self._streams = fields.get("stream") is True
-        asked = fields.get("max_completion_tokens", fields.get("max_tokens"))
-        most = asked if isinstance(asked, int) else 0
-        self._request: GenerationRequest = contact.begin(
-            client_id, streamed=self._streams, max_tokens=most, received_s=received_s
-        )
-        self._events = EventReader()
-        self._whole = bytearray()
-        self._tokens = 0
-        self._error: str | None = None
-        self._has_finished = self._has_last_event = False
-
-    @property
-    def lacks_last_event(self) -> bool:
-        """Whether it is a stream that is complete but for OpenAI's last event, as transformers serve leaves it out."""
-        return self._streams and self._has_finished and not self._has_last_event
-
-    def take(self, chunk: bytes) -> None:
-        """The next bytes of the answer."""
-        if not self._streams:
-            self._whole += chunk[: MOST_ANSWER_BYTES - len(self._whole)]
-            return
-        with suppress(EventTooLongError):  # its client will say so
-            for event in self._events.feed(chunk):
-                self._note(event.data)
-
-    def end(self, error: str | None = None, *, cancelled: bool = False) -> None:
-        """There is no more of it; what comes after the first end is ignored."""
-        if not self._request.is_final and not (error or cancelled) and self._whole:
-            self._note_whole()
-        self._contact.end(self._request, error or self._error, cancelled=cancelled)
-
-    def _note(self, data: bytes) -> None:
-        self._has_last_event = data == DONE
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # such as the last event
-            piece = msgspec.json.decode(data, type=_Piece)
-            if piece.error:
-                self._error = error_text(data)
-            self._has_finished = self._has_finished or any(choice.finish_reason for choice in piece.choices)
-            usage = piece.usage or _Usage()
-            told = usage.completion_tokens
-            self._tokens = self._tokens + any(c.brings for c in piece.choices) if told is None else told
-            if self._tokens:
-                self._contact.note_tokens(self._request, self._tokens, usage.prompt_tokens)
-
-    def _note_whole(self) -> None:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            usage = msgspec.json.decode(bytes(self._whole), type=_Piece).usage or _Usage()
-            self._contact.note_whole(self._request, usage.completion_tokens or 0, usage.prompt_tokens or 0)
 
 
 def _fields(body: bytes) -> dict[str, Any]:

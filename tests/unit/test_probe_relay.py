@@ -157,6 +157,15 @@ async def test_that_a_stream_without_openai_s_last_event_is_given_it() -> None:
     assert text.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize(("newer", "limit"), [(3, 3), (None, 5)])
+async def test_that_the_limit_of_an_answer_is_known_by_either_of_its_names(newer: int | None, limit: int) -> None:
+    with foreign_server(SILENT) as server:
+        async with looking_at(server) as looking:
+            await looking.complete(max_tokens=5, max_completion_tokens=newer)
+            await looking.until(lambda: looking.ended)
+    assert {request.max_tokens for frame in looking.frames for request in frame.requests} == {limit}
+
+
 async def test_that_a_client_that_leaves_is_let_go_at_the_server_too() -> None:
     with foreign_server(VLLM, places=1, step_s=0.05) as server:
         async with looking_at(server) as looking:
