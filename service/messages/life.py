@@ -107,7 +107,7 @@ class TrialBatch(msgspec.Struct, frozen=True, kw_only=True):
     processor_share: float | None = None
 
     def requests_per_s(self, tokens: float) -> float:
-        """What an engine computes in such batches, whose rows have so many tokens each.
+        """What an engine computes in batches of this size, where a row has `tokens` tokens on average.
 
         >>> TrialBatch(size=16, first_token_s=0.5, step_s=0.5).requests_per_s(tokens=4)
         8.0
@@ -115,32 +115,41 @@ class TrialBatch(msgspec.Struct, frozen=True, kw_only=True):
         return self.size / (self.first_token_s + max(tokens - 1, 0.0) * self.step_s)
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
-    """The service answers.
+class ServiceAbout(msgspec.Struct, frozen=True, kw_only=True):
+    """What answers, as the service reports it at /healthz and as it starts.
 
     Attributes:
-        url: without a trailing slash.
+        dtype: of a model's weights; empty where there are none.
         why_processor: a sentence, where the device `auto` is the processor.
-        why_model: why the model `auto` is the small one, in words, where the GPU holds the large one.
         trial: one replica's; ``None`` where none was computed.
         server: name and release of a server that is not ours; empty where ours answers.
         fixed: why no setting can be changed here, as a sentence; empty where they can.
         untold: what that server does not report, in sentences.
+    """
+
+    model: str
+    device: str
+    dtype: str
+    why_processor: str = ""
+    trial: TrialBatch | None = None
+    server: str = ""
+    fixed: str = ""
+    untold: str = ""
+
+
+class Ready(ServiceAbout, frozen=True, kw_only=True, tag_field="state", tag="ready"):
+    """The service answers.
+
+    Attributes:
+        url: without a trailing slash.
+        why_model: why the model `auto` is the small one, in words, where the GPU holds the large one.
         workload: text in recordings that are older than others.
         started_in_s: since the start of the process.
     """
 
     url: str
     instance: str
-    model: str
-    device: str
-    dtype: str
-    why_processor: str = ""
     why_model: str = ""
-    trial: TrialBatch | None = None
-    server: str = ""
-    fixed: str = ""
-    untold: str = ""
     context_length: int | None
     workload: WorkloadAbout = TEXT
     replicas: int
@@ -164,16 +173,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
         """
         (model,) = models["data"]
         return cls(
+            **msgspec.structs.asdict(msgspec.convert(health, ServiceAbout)),
             url=url,
             instance=instance,
-            model=health["model"],
-            device=health["device"],
-            dtype=health["dtype"],
-            why_processor=health["why_processor"],
-            trial=msgspec.convert(health.get("trial"), TrialBatch | None),
-            server=health.get("server", ""),
-            fixed=health.get("fixed", ""),
-            untold=health.get("untold", ""),
             context_length=model["context_length"],
             workload=msgspec.convert(workload, WorkloadAbout),
             replicas=replicas,

@@ -166,7 +166,9 @@ def api_of(hub: Hub, function: Function) -> FastAPI:
         replace(rules_from_environment(), host=LOOPBACK),
         workload=about,
         model=Model(id=function.name, owned_by=function.app, context_length=None),
-        health=Health(model=function.name, device=function.device, fixed=WATCHED if function.is_watched else ""),
+        health=Health(
+            model=function.name, device=function.device, dtype="", fixed=WATCHED if function.is_watched else ""
+        ),
         redeploying=NOT_OURS,
     )
 

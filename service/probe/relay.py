@@ -63,6 +63,7 @@ async def relayed(server: Server, token: str | None) -> AsyncIterator[Ready]:
     health = Health(
         model=relay.model,
         device=ELSEWHERE,
+        dtype="",
         server=server.title,
         fixed=f"{server.title} forms its batches itself. {server.kind.settings}",
         untold=server.untold,

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.responses import Response
 
-from service.messages.life import TrialBatch
+from service.messages.life import ServiceAbout
 from service.messages.settings import BOUNDS, MEANINGS, SCALE_BOUNDS, Bounds, Scale, Settings
 from service.ray_serve.doors import MAX_BODY_BYTES
 
@@ -50,18 +50,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica is that works; `trial` is of a text generator, before any request. See `Ready` for the others."""
+class Health(ServiceAbout, frozen=True, kw_only=True):
+    """What a replica is that works; `trial` is of a text generator, before any request."""
 
     status: Literal["ok"] = "ok"
-    model: str
-    device: str
-    dtype: str = ""
-    why_processor: str = ""
-    trial: TrialBatch | None = None
-    server: str = ""
-    fixed: str = ""
-    untold: str = ""
 
 
 class ErrorDetail(msgspec.Struct):
