@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,16 @@ GIGABYTE: Final = 1e9
 LONGEST_HOST: Final = 24  # characters of a sentence
 PROCESSOR: Final = REGISTER["processor_share"]
 REPLAYED: Final = "replayed"
+MACHINE_LOAD: Final[tuple[tuple[str, Callable[[list[float]], float], Callable[[float], str]], ...]] = (
+    ("cpu_percent", sum, "CPU {:.0f} %".format),
+    ("memory_bytes", sum, lambda used: f"memory {used / GIGABYTE:.1f} GB"),
+    ("cache_share", max, lambda share: f"KV cache {percent(share)}"),
+    ("gpu_clock_mhz", min, "GPU clock {:.0f} MHz".format),
+    ("gpu_power_w", sum, "GPU power {:.0f} W".format),
+    ("gpu_percent", max, "GPU {:.0f} %".format),
+    ("gpu_memory_bytes", sum, lambda used: f"GPU memory {used / GIGABYTE:.1f} GB"),
+)
+"""A field of a replica's status, how those of several become one, and how that is written."""
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
@@ -392,29 +403,10 @@ def _graph_use(history: History) -> GraphUse:
 
 
 def _machine_load(history: History) -> list[str]:
-    replicas = history.replicas
     facts_known = []
-    processors = [r.cpu_percent for r in replicas if r.cpu_percent is not None]
-    resident = [r.memory_bytes for r in replicas if r.memory_bytes is not None]
-    caches = [r.cache_share for r in replicas if r.cache_share is not None]
-    if processors:
-        facts_known.append(f"CPU {sum(processors):.0f} %")
-    if resident:
-        facts_known.append(f"memory {sum(resident) / GIGABYTE:.1f} GB")
-    if caches:
-        facts_known.append(f"KV cache {percent(max(caches))}")
-    gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
-    memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
-    powers = [r.gpu_power_w for r in replicas if r.gpu_power_w is not None]
-    clocks = [r.gpu_clock_mhz for r in replicas if r.gpu_clock_mhz is not None]
-    if clocks:
-        facts_known.append(f"GPU clock {min(clocks)} MHz")
-    if powers:
-        facts_known.append(f"GPU power {sum(powers):.0f} W")
-    if gpus:
-        facts_known.append(f"GPU {max(gpus):.0f} %")
-    if memories:
-        facts_known.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
+    for field, of_all, words in MACHINE_LOAD:
+        if known := [value for replica in history.replicas if (value := getattr(replica, field)) is not None]:
+            facts_known.append(words(of_all(known)))
     if steps := (use := _graph_use(history)).steps:
         facts_known.append(f"{REPLAYED} {use.replayed / steps * 100:.0f} %")
     return facts_known
