@@ -48,26 +48,18 @@ STAGES: Final = (
     Stage("decode", "Decode", "the further tokens"),
     Stage("delivery", "Way out", "from the replica until the client had the last of it"),
 )
-OF_FUNCTIONS: Final = {
-    stage.name: stage
-    for stage in (
-        Stage("admission", "Admission", "checked and put into the queue"),
-        Stage("prefill", "Call", "its batch was computed, up to the first piece of its result"),
-        Stage("decode", "Stream", "the further pieces of a result that is streamed"),
-    )
-}
-
-
-OF_SERVERS: Final = {
-    stage.name: stage
-    for stage in (
-        Stage("network_in", "Way in", "through the network to the relay in front of the server"),
-        Stage("admission", "Passed on", "taken by the relay and handed to the server"),
-        Stage("waiting", "Waiting", "in the server's queue, as its reports let one infer, to a quarter of a second"),
-        Stage("prefill", "Prefill", "the server read its prompt, up to the first token"),
-        Stage("delivery", "Way out", "from the relay until the client had the last of it"),
-    )
-}
+OF_FUNCTIONS: Final = (
+    Stage("admission", "Admission", "checked and put into the queue"),
+    Stage("prefill", "Call", "its batch was computed, up to the first piece of its result"),
+    Stage("decode", "Stream", "the further pieces of a result that is streamed"),
+)
+OF_SERVERS: Final = (
+    Stage("network_in", "Way in", "through the network to the relay in front of the server"),
+    Stage("admission", "Passed on", "taken by the relay and handed to the server"),
+    Stage("waiting", "Waiting", "in the server's queue, as its reports let one infer, to a quarter of a second"),
+    Stage("prefill", "Prefill", "the server read its prompt, up to the first token"),
+    Stage("delivery", "Way out", "from the relay until the client had the last of it"),
+)
 
 
 def stages_of(unit: str, server: str = "") -> tuple[Stage, ...]:
@@ -76,7 +68,8 @@ def stages_of(unit: str, server: str = "") -> tuple[Stage, ...]:
     >>> [stage.title for stage in stages_of("houses")][5:]
     ['Call', 'Stream', 'Way out']
     """
-    words = OF_SERVERS if server else {} if unit == TEXT.unit else OF_FUNCTIONS
+    differing = OF_SERVERS if server else () if unit == TEXT.unit else OF_FUNCTIONS
+    words = {stage.name: stage for stage in differing}
     return tuple(words.get(stage.name, stage) for stage in STAGES)
 
 
