@@ -17,12 +17,11 @@ import msgspec
 
 from service.commands import cli
 from service.commands.remote import RemoteService, ServiceUnreachableError
+from service.load.client import CONNECT_TIMEOUT_S
 from service.load.control import CommandReader
 from service.load.process import STDIN, STDOUT, on_signals
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped
 from service.messages.pipes import ExitCode, write_all
-
-CONNECT_TIMEOUT_S = 10.0
 
 
 @cli.command
