@@ -42,7 +42,10 @@ class ForeignServer:
         url: where it answers.
         running, waiting, tokens, prompt_tokens: as it would report them.
         asked: the bodies that it was sent.
-        step: waited for before each token.
+
+    Args:
+        step_s: waited for before each token.
+        says_done: whether a stream ends with OpenAI's last event.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class Contact:
         return request
 
     def note_tokens(self, request: GenerationRequest, tokens: int, prompt_tokens: int | None = None) -> None:
-        """So many tokens of its answer have come by now."""
+        """`tokens` tokens of its answer have come by now."""
         if request.is_final:
             return
         self._start(request)

@@ -67,7 +67,7 @@ class Kind:
 
     name: str
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    settings: str = "Its settings are given when it is started."
+    settings: str = "Its batching is set as it starts."
     untold: str = "It does not report which requests share a step."
     without_metrics: str = ""
     refuses: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ VLLM: Final = Kind(
         "prompt_tokens": ("vllm:prompt_tokens_total",),
         "steps": ("vllm:iteration_tokens_total_count",),
     },
-    settings="It is told how to batch when it is started: --max-num-seqs, --max-num-batched-tokens.",
+    settings="Its batching is set as it starts: --max-num-seqs, --max-num-batched-tokens.",
     without_metrics="Its /metrics do not answer: start it without --disable-log-stats.",
 )
 SGLANG: Final = Kind(
@@ -96,7 +96,7 @@ SGLANG: Final = Kind(
         "tokens": ("sglang:generation_tokens_total",),
         "prompt_tokens": ("sglang:prompt_tokens_total",),
     },
-    settings="It is told how to batch when it is started: --max-running-requests, --chunked-prefill-size.",
+    settings="Its batching is set as it starts: --max-running-requests, --chunked-prefill-size.",
     untold="It reports neither which requests share a step nor how many steps there were.",
     without_metrics="Start it with --enable-metrics to see its queue and its batches.",
 )
@@ -110,7 +110,7 @@ LLAMA_CPP: Final = Kind(
         "prompt_tokens": ("llamacpp:prompt_tokens_total",),
         "steps": ("llamacpp:n_decode_total",),
     },
-    settings="It is told how to batch when it is started: --parallel, --batch-size, --cont-batching.",
+    settings="Its batching is set as it starts: --parallel, --batch-size, --cont-batching.",
     without_metrics="Start it with --metrics to see its queue and its steps.",
     keeps_connections=False,
 )
@@ -123,7 +123,7 @@ TGI: Final = Kind(
         "prompt_tokens": ("tgi_request_input_length_sum",),
         "steps": ("tgi_batch_inference_count", "tgi_batch_inference_count_total"),
     },
-    settings="It is told how to batch when it is started: --max-concurrent-requests, --max-batch-total-tokens.",
+    settings="Its batching is set as it starts: --max-concurrent-requests, --max-batch-total-tokens.",
     untold="It does not report which requests share a step, and counts the tokens of a request when that ends.",
 )
 TRANSFORMERS: Final = Kind(
