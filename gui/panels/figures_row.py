@@ -166,6 +166,8 @@ def _singles(now: Figures) -> str:
 
     minutes = f"the last {SINGLES_S / 60:.0f} min"
     count, gain = now.single_batches, now.speedup_over_batch_1
+    if count is None:
+        return "This server does not report how long a batch ran"
     if gain is None:
         return (
             f"It takes {LEAST_SINGLES} of these in {minutes}, and there {'was' if count == 1 else 'were'} {count}: "

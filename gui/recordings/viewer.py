@@ -182,7 +182,7 @@ class Recordings(QObject):
         window.toolbar.show_replay(self._shown.path.name, clock_time)
         regime = history.batches.regime_at(at_s)
         settings = None if regime is None else regime.settings
-        self.bar.show_settings(settings)
+        self.bar.show_settings(None if history.server else settings)
         scores = self._shown.scores_at(at_s)
         window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
         if regime is not None and settings is not None:
@@ -255,4 +255,5 @@ class Recordings(QObject):
     def _show_history(self, history: History) -> None:
         self._window.requests.model.clear()
         self._history.become(history)
+        self._window.set_fixed(history.fixed, is_ours=not history.server)
         self._plots.begin_anew()

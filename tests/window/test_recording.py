@@ -24,6 +24,7 @@ from service.analysis.observed.scores import PredictionScores, ScoredFigure, Sco
 from service.analysis.recording.format import Entry, PredictionsScored, RecordingError, ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import Entries, open_recording
 from service.analysis.recording.writer import RecordingWriter
+from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
 from tests.disk import room_for
@@ -303,6 +304,38 @@ def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBo
     assert not any(re.match(r"v\d", each) for each in texts(batching)), "no service has reported a version"
     assert batching.control("max_batch_size").number == own.max_batch_size
     assert batching.isEnabled()
+
+
+def test_that_of_another_server_s_run_no_settings_of_ours_are_shown(
+    qtbot: QtBot, viewing: Batchscope, tmp_path: Path
+) -> None:
+    batching, figures = viewing.window.batching, viewing.window.figures
+    ready = Ready(
+        url="http://127.0.0.1:8000",
+        instance="",
+        model="tiny",
+        device="elsewhere",
+        dtype="",
+        server="vLLM 0.32.0",
+        fixed="vLLM 0.32.0 forms its batches itself.",
+        context_length=128,
+        replicas=1,
+        started_in_s=1.0,
+    )
+    begun = Entry(at_s=1000.0, event=ServiceStarted(ready=ready))
+    entries = entries_of(SyntheticRun(20.0, (Step(0.0, 4.0, Settings(max_batch_size=1)),)))
+    open_in(qtbot, viewing, write_recording(tmp_path / "vllm.bsr", [begun, *entries]))
+
+    assert ready.fixed in texts(batching)
+    assert "max_batch_size" not in texts(batching)
+    assert not viewing.composition.recordings.bar.settings.text()
+    assert "does not report how long a batch ran" in figures.figure("speedup_over_batch_1").toolTip()
+    assert figures.figure("speedup_over_batch_1").text == "–"
+
+    viewing.composition.recordings.bar.close_button.click()
+
+    assert ready.fixed not in texts(batching)
+    assert "max_batch_size" in texts(batching)
 
 
 def test_that_it_is_exported_as_any_run(qtbot: QtBot, viewing: Batchscope, run_file: Path, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ class Figures:
     Attributes:
         requests_per_s, tokens_per_s, goodput_per_s: known once batches formed under older settings have drained.
         queue: requests that wait or are sealed but do not run.
-        speedup_over_batch_1, single_batches: see `statistics.speedup`.
+        speedup_over_batch_1, single_batches: see `statistics.speedup`; ``None`` of a server that is not ours, which
+            does not report how long a batch ran.
         failed_share: of `ended`, those that failed or were refused.
         ended, failed, refused, cancelled: numbers of requests.
         processor_share: see `processor.processor_share`.
@@ -46,7 +47,7 @@ class Figures:
     formed: int | None = None
     running: int | None = None
     offered_per_s: float | None = None
-    single_batches: int = 0
+    single_batches: int | None = 0
     ended: int = 0
     failed: int = 0
     refused: int = 0

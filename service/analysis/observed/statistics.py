@@ -112,7 +112,7 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     ended = table["finished"] <= end_s
     batches = RanBatches.of_history(history, ended & (table["finished"] > start_s) & (table["regime"] == number))
     recent = ended & (table["started"] >= max(begun_s, end_s - SINGLES_S))
-    gain, single_batches = speedup(batches, RanBatches.of_history(history, recent))
+    gain, single_batches = (None, None) if history.server else speedup(batches, RanBatches.of_history(history, recent))
     return Figures(
         **(_rates(history, rated_from_s, end_s, number) if is_long_enough else {}),
         p50_s=p50_s,
