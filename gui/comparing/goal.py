@@ -20,6 +20,7 @@ from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.number_field import NumberField
 from service.analysis.compare.progress import Duration
 from service.analysis.compare.run_plan import SweepPlan
+from service.analysis.goal.planner import ReplicaPlan
 from service.analysis.goal.search import Candidate, GoalSearch
 from service.analysis.goal.trials import time_name
 from service.analysis.observed.history import History
@@ -232,6 +233,10 @@ class GoalResults(QWidget):
             more = counted(left_out, "setting")
             self.left_out.setText(f"{more} with an unbounded queue, or far right of the goal, left out")
         self.left_out.setVisible(bool(found and self.plot.left_out))
+
+    def show_plan(self, plan: ReplicaPlan) -> None:
+        """Say how many replicas it takes, after the search has said that nothing holds."""
+        self.verdict.setText(f"{self.verdict.text()} {plan.sentence}")
 
     def show_progress(self, words: str) -> None:
         """Say how far a search is, or why there is none."""

@@ -21,6 +21,7 @@ from service.analysis.compare.progress import Refused
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.goal.control import HoldEvent, HoldTask, Moved, Searched, SearchEvent, SearchTask
 from service.analysis.goal.hold import MOVED_BY, Said
+from service.analysis.goal.planner import ReplicaPlan
 from service.analysis.goal.search import Goal, GoalSearch, SearchProgress
 from service.analysis.observed.register import Figures
 from service.analysis.predict.observation import Observation
@@ -205,6 +206,8 @@ class GoalController(QObject):
                 settings = counted(len(found.candidates), "setting")
                 took = format_time(time.monotonic() - self._begun_s)
                 self.described.emit(f"{settings} simulated in {took}, {counted(runs, 'run')}")
+            case ReplicaPlan():
+                results.show_plan(event)
             case Refused(reason=reason):
                 results.show_progress(reason)
         self._show_what_can_be_done()

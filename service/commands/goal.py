@@ -16,6 +16,7 @@ from service.analysis.compare.progress import CompareEvent, Duration, Swept
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.goal import control
+from service.analysis.goal.planner import MOST_REPLICAS, ReplicaPlan, plan_of
 from service.analysis.goal.search import (
     HOLDING,
     MOST_PLACES,
@@ -39,7 +40,7 @@ from service.messages.load import USUAL_PROMPTS
 from service.messages.objectives import Objectives
 from service.messages.pipes import ExitCode
 from service.messages.settings import BOUNDS, SCALE_BOUNDS, Settings
-from service.messages.text import format_figure
+from service.messages.text import format_figure, percent
 
 
 class GoalReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,7 @@ class GoalReport(msgspec.Struct, frozen=True, kw_only=True):
         settings: in force while it watched.
         chosen: what `--apply` and `--config` take; ``None`` where nothing holds.
         measured: of `--measure`, the best settings on the service.
+        replicas: how many replicas the rate needs, where nothing holds.
     """
 
     service: ServiceFacts
@@ -57,6 +59,7 @@ class GoalReport(msgspec.Struct, frozen=True, kw_only=True):
     search: GoalSearch
     chosen: Candidate | None
     measured: Sweep | None = None
+    replicas: ReplicaPlan | None = None
     verdict: str
 
 
@@ -85,12 +88,16 @@ def main(argv: list[str]) -> int:
             f"No batch of more than {largest} was observed, so what larger ones take is hardly known: raise "
             "max_batch_size for a while, then ask again."
         )
+    needed = plan_of(predictor, found, seen.settings)
+    if needed is not None:
+        print("\n".join(("", *_replica_lines(needed, found.time), "", needed.sentence)))
     report = GoalReport(
         service=seen.facts(options.url),
         watched_s=options.seconds,
         settings=seen.settings,
         search=found,
         chosen=found.cheapest,
+        replicas=needed,
         verdict=found.verdict,
     )
     code = ExitCode.DONE
@@ -156,6 +163,17 @@ def _lines(found: GoalSearch) -> Iterator[str]:
         figures = f"{format_figure(each.time_s.value):>12}{band:>18}{format_figure(each.goodput_per_s.value):>11}"
         remark = remarks.get(place, "on the front" if place in found.frontier else "")
         yield f"{text:<{width}}{figures}{f'{each.kept} of {each.runs}':>10}   {remark}".rstrip()
+
+
+def _replica_lines(plan: ReplicaPlan, time: str) -> Iterator[str]:
+    """The formula and the simulation for each number of replicas that was simulated."""
+    yield f"{'replicas':>8}{'busy':>8}{time + ' (s)':>12}{'nine of ten':>18}{'kept':>10}"
+    for each in plan.tried:
+        if each.replicas < MOST_REPLICAS or each == plan.needed or plan.needed is None:
+            band = f"{format_figure(each.time_s.low)} to {format_figure(each.time_s.high)}"
+            figures = f"{percent(plan.busy(each.replicas)):>8}{format_figure(each.time_s.value):>12}{band:>18}"
+            remark = "the fewest that hold" if each == plan.needed else ""
+            yield f"{each.replicas:>8}{figures}{f'{each.kept} of {each.runs}':>10}   {remark}".rstrip()
 
 
 def _measured(report: GoalReport, load: PresentLoad, options: argparse.Namespace) -> tuple[GoalReport, ExitCode]:

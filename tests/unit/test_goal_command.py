@@ -71,6 +71,19 @@ def test_that_nothing_is_put_in_force_or_written_where_none_holds(
     assert "In none of" in capsys.readouterr().out
 
 
+def test_that_it_says_how_many_replicas_a_rate_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "goal.json"
+    assert run("--objective", "p95=1.5", "--rate", "20", *FEW, "--json", str(path)) == 1
+
+    planned = msgspec.json.decode(path.read_bytes(), type=GoalReport).replicas
+    assert planned is not None
+    assert planned.needed is not None
+    shown = capsys.readouterr().out
+    assert planned.sentence in shown
+    (line,) = (line for line in shown.splitlines() if "the fewest that hold" in line)
+    assert line.split()[0] == str(planned.needed.replicas)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -19,6 +19,7 @@ from service.analysis.goal.control import (
     carry_out,
 )
 from service.analysis.goal.hold import Said
+from service.analysis.goal.planner import ReplicaPlan
 from service.analysis.goal.search import Goal, SearchProgress, choices_of, search
 from service.analysis.predict.observation import ENCODER, Observation, as_array
 from service.analysis.predict.predict import Predictor
@@ -47,7 +48,7 @@ def events_of(searched: SearchTask) -> list[SearchEvent]:
 
 
 def test_that_the_window_hears_how_far_it_is_and_what_was_found() -> None:
-    *progress, last = events_of(task())
+    *progress, last = (each for each in events_of(task()) if not isinstance(each, ReplicaPlan))
     predictor = Predictor.of(task().observation)
 
     assert isinstance(last, Searched)
@@ -64,6 +65,15 @@ def test_that_the_best_can_be_measured_under_the_load_that_was_searched_for() ->
     assert last.plan.load.pattern == Poisson(rate_per_s=2.0)
     assert last.plan.load.prompts == PROMPTS
     assert (last.plan.rounds, last.plan.objectives) == (ROUNDS, GOAL.objectives)
+
+
+def test_that_where_nothing_holds_it_hears_how_many_replicas_it_takes() -> None:
+    *_, searched, planned = events_of(task(Poisson(rate_per_s=20.0)))
+    assert isinstance(searched, Searched)
+    assert not searched.search.holding
+    assert isinstance(planned, ReplicaPlan)
+    assert planned.needed is not None
+    assert planned.needed.replicas > 1
 
 
 def test_that_what_takes_more_replicas_than_there_are_is_not_measured() -> None:
@@ -99,8 +109,8 @@ def test_that_the_process_searches_and_ends() -> None:
         assert process.stdout is not None
         process.stdin.write(ENCODER.encode(task()) + b"\n")
         process.stdin.flush()
-        *_, last = process.stdout
-        assert isinstance(msgspec.json.decode(last, type=SearchEvent), Searched)
+        events = [msgspec.json.decode(line, type=SearchEvent) for line in process.stdout]
+        assert [type(each) for each in events[-2:]] == [Searched, ReplicaPlan]
         assert process.wait() == ExitCode.DONE
 
 

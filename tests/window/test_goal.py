@@ -126,6 +126,7 @@ def test_that_where_none_holds_it_says_how_far_the_nearest_is(qtbot: QtBot, load
     assert len(results.rows) == 1
     assert not results.measure.isEnabled()
     assert results.apply.isEnabled(), "the nearest may do"
+    qtbot.waitUntil(lambda: "More replicas do not help" in results.verdict.text())
 
 
 def test_that_a_search_can_be_cancelled(qtbot: QtBot, loaded: Batchscope) -> None:

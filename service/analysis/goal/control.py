@@ -1,7 +1,8 @@
 """The search and the holding of a goal for the window: a task comes in as a line, events go out as lines.
 
 in   {"observation": {…}, "goal": {…}, "base": {…}, "prompts": […]}
-out  {"event": "searching", …}, and at last {"event": "searched", …} or {"event": "refused", …}
+out  {"event": "searching", …}, and at last {"event": "searched", …} or {"event": "refused", …}; where nothing holds,
+     {"event": "planned", …} follows
 
 in   {"objectives": {…}}
 out  {"event": "moved", …}, {"event": "said", …}
@@ -22,6 +23,7 @@ import msgspec
 from service.analysis.compare.progress import Refused
 from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.goal.hold import Said
+from service.analysis.goal.planner import ReplicaPlan, plan_of
 from service.analysis.goal.search import MOST_PLACES, Goal, GoalSearch, SearchProgress, choices_of, search
 from service.analysis.predict.control import NICENESS
 from service.analysis.predict.load import PresentLoad
@@ -91,7 +93,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="m
     reason: str
 
 
-SearchEvent: TypeAlias = SearchProgress | Searched | Refused
+SearchEvent: TypeAlias = SearchProgress | Searched | ReplicaPlan | Refused
 HoldEvent: TypeAlias = Moved | Said | Refused
 
 
@@ -116,7 +118,7 @@ def measuring_plan(
 
 
 def carry_out(task: SearchTask, notify: Callable[[SearchEvent], None]) -> None:
-    """Search; a `Searched` or a `Refused` is the last event."""
+    """Search; a `Searched`, a `ReplicaPlan` after it or a `Refused` is the last event."""
     runs = 0
     predictor = Predictor.of(task.observation)
     load = predictor.load if task.pattern is None else predictor.load.of_pattern(task.pattern)
@@ -137,6 +139,9 @@ def carry_out(task: SearchTask, notify: Callable[[SearchEvent], None]) -> None:
         return
     plan = measuring_plan(found, predictor.conditions.replicas, load, task.prompts)
     notify(Searched(search=found, plan=plan, runs=runs))
+    replicas = plan_of(predictor, found, task.base)
+    if replicas is not None:
+        notify(replicas)
 
 
 def main() -> int:

@@ -228,11 +228,10 @@ def search(
     goal.check()
     choices = sorted(choices, key=_places)
     load = predictor.load
-    requests = min(max(REQUESTS, SHORTEST_S * load.rate_per_s), MOST_REQUESTS)
-    until_s = requests / load.rate_per_s
-    race = _Race(Trials(predictor, goal.objectives, until_s, WARM_UP * until_s), choices, on_progress)
+    race = Race(trials_of(predictor, goal), choices, on_progress)
     race.try_all()
-    race.find_holding()
+    race.find_holding(HOLDING)
+    race.find_nearest()
     race.complete_shown()
     ranked = race.ranked
     place = {choice: number for number, choice in enumerate(ranked)}
@@ -246,6 +245,13 @@ def search(
         frontier=tuple([place[each] for each in race.frontier()]),
         least_places=tuple([place[each] for each in race.least_places()]),
     )
+
+
+def trials_of(predictor: Predictor, goal: Goal) -> Trials:
+    """Runs of a few hundred requests, of which the first tenth is not looked at."""
+    rate_per_s = predictor.load.rate_per_s
+    until_s = min(max(REQUESTS, SHORTEST_S * rate_per_s), MOST_REQUESTS) / rate_per_s
+    return Trials(predictor, goal.objectives, until_s, WARM_UP * until_s)
 
 
 def choices_of(predictor: Predictor, goal: Goal, base: Settings) -> Iterator[Choice]:
@@ -299,12 +305,16 @@ def _chunks(predictor: Predictor) -> list[int]:
 
 
 @dataclass
-class _Race:
-    """The settings with the outcomes of their runs so far."""
+class Race:
+    """The settings with the outcomes of their runs so far.
+
+    Attributes:
+        choices: the cheapest first.
+    """
 
     trials: Trials
     choices: Sequence[Choice]
-    on_progress: OnProgress
+    on_progress: OnProgress = lambda _: None
     holding: list[Choice] = field(default_factory=list)
     just_misses: Choice | None = None
     _outcomes: dict[Choice, list[Outcome]] = field(default_factory=dict)
@@ -316,16 +326,19 @@ class _Race:
             self._run(choice, FIRST_RUNS)
             self._tell(done, len(self.choices), is_first=True)
 
-    def find_holding(self) -> None:
-        """Decide the settings from the cheapest on, until enough of them hold; then what just misses."""
+    def find_holding(self, enough: int) -> None:
+        """Decide the settings from the cheapest on, until `enough` of them hold."""
         done = 0
         for _, group in groupby(self.choices, _places):
             alike = list(group)
             self.holding += sorted(filter(self._is_holding, alike), key=self._cost)
             done += len(alike)
             self._tell(done, len(self.choices))
-            if len(self.holding) >= HOLDING:
+            if len(self.holding) >= enough:
                 break
+
+    def find_nearest(self) -> None:
+        """Of what is cheaper than all that holds, or of all where nothing does, what just misses."""
         cheaper = [each for each in self.choices if not self.holding or _places(each) < _places(self.holding[0])]
         self.just_misses = self._nearest(cheaper)
 
