@@ -10,6 +10,7 @@ from ray.serve import Application, Deployment
 
 from service.messages.options import ServiceOptions
 from service.ray_serve.gpus import check_index, takes_gpu
+from service.ray_serve.router import router_config
 from service.replica.deployment import BatchTextGenerator, HoldDeployment, HubDeployment
 
 
@@ -27,6 +28,7 @@ def build(options: ServiceOptions | dict[str, Any]) -> Application:
         num_replicas=options.replicas,
         max_ongoing_requests=options.max_ongoing_requests,
         ray_actor_options={"num_cpus": 1, "num_gpus": int(has_gpu)},
+        request_router_config=router_config(),
     )
     hub = cast(Deployment, HubDeployment).bind(
         options.settings, secrets.token_hex(8), options.device if has_gpu else None

@@ -1,4 +1,4 @@
-"""Forming batches: the queue, its rules, and Ray's own early formation behind the same interface.
+"""Forming batches: the queue, its rules, Ray's own early formation behind the same interface, a router's view of them.
 
 Settings are checked in `messages`; batches run in `replica` and `engine`.
 

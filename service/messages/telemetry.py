@@ -189,6 +189,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         cache_share: of the memory for keys and values, what is taken, from 0 to 1; ``None`` where that is not reported.
         memory_tokens: what the prompts and `max_tokens` of all requests that run may sum up to, since memory holds no
             more; ``None`` where that is not known.
+        is_fitted: requests go to the replica whose batch they fit, and not to one of Ray's choice.
     """
 
     replica: str
@@ -214,6 +215,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     engine_processor: ProcessorUse | None = None
     memory_tokens: int | None = None
     cache_share: float | None = None
+    is_fitted: bool = False
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""All that touches Ray beyond its documented API: environment, patches, clusters, application, doors, redeployer.
+"""All that touches Ray beyond its documented API: environment, clusters, application, doors, router, redeployer.
 
 A deployment's own code stands in `replica`; a process that is started or ended stands in `launch`.
 

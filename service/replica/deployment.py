@@ -44,6 +44,7 @@ from service.ray_serve.environment import has_ray_metrics
 from service.ray_serve.gpus import require_gpu
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
+from service.ray_serve.router import routes_to_fit, routing_stats
 from service.replica.answers import ChatCompletion, Completion
 from service.replica.background import LoadingNews, start_for_life
 from service.replica.bodies import MAX_PROMPTS, ChatBody, CompletionBody
@@ -351,6 +352,10 @@ class BatchTextGenerator:
             if task.done():
                 raise RuntimeError("the replica's work has ended") from task.exception()
 
+    def record_routing_stats(self) -> dict[str, Any]:
+        """Serve tells the routers of it."""
+        return routing_stats(self._in_force.settings)
+
     # -- the control path ---------------------------------------------------------------------------------------------
 
     @property
@@ -382,6 +387,7 @@ class BatchTextGenerator:
             unit=self._about.unit,
             memory_tokens=self._loaded.engine.memory_tokens or None,
             graphs=self._loaded.engine.graphs,
+            is_fitted=routes_to_fit(),
             **self._meter.load()._asdict(),
         )
 

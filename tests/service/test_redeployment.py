@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 import requests
 
 from service.commands.remote import RemoteService, ServiceUnreachableError
-from service.messages.telemetry import TelemetryFrame
+from service.messages.settings import Settings
+from service.messages.telemetry import RequestRecord, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, error_of, served
 from tests.service.telemetry import Reader, reading
@@ -112,6 +114,40 @@ async def test_that_nothing_queued_is_lost_when_a_replica_comes_and_when_it_leav
     told = {request.id: request for frame in reader.frames for request in frame.requests}
     assert {request.state for request in told.values()} == {"done"}
     assert sum(request.replica == left for request in told.values()) > MANY
+
+
+async def test_that_a_request_goes_to_the_replica_whose_batch_it_fits(adder: Service) -> None:
+    """Of four that come one after the other Serve's own router sends two to each replica."""
+    async with reading(adder) as reader, asking(adder) as askers:
+        await scaled(adder, reader, 2)
+        adder.change(max_batch_size=3, batch_wait_timeout_s=2.0)
+        for _ in range(20):  # until the replicas have told the router so, which takes some seconds
+            if await sizes_of_batches(askers, reader) == [1, 3]:
+                break
+        sizes = [await sizes_of_batches(askers, reader) for _ in range(3)]
+        adder.change(max_batch_size=2, batch_wait_timeout_s=Settings().batch_wait_timeout_s)
+        await scaled(adder, reader, 1)
+        assert await askers.are_all_answered()
+    assert sizes == [[1, 3]] * 3
+    assert all(replica.is_fitted for replica in reader.frames[-1].replicas)
+
+
+async def sizes_of_batches(askers: Askers, reader: Reader) -> list[int]:
+    """Of four requests, each of which is sent after the one before has come to its queue."""
+    told: dict[str, RequestRecord] = {}
+
+    def has_told(count: int, state: str = "") -> Callable[[TelemetryFrame], bool]:
+        def is_so(frame: TelemetryFrame) -> bool:
+            told.update((each.id, each) for each in frame.requests)
+            return sum(state in ("", each.state) for each in told.values()) == count
+
+        return is_so
+
+    for number in range(1, 5):
+        askers.ask(1)
+        await reader.read_until(has_told(number))
+    await reader.read_until(has_told(4, "done"))
+    return sorted(Counter(each.batch for each in told.values()).values())
 
 
 async def test_that_the_limit_of_ray_changes_in_the_replica_that_runs(adder: Service) -> None:

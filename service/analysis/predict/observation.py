@@ -34,6 +34,7 @@ class Conditions:
         places: batches that run at a time on one engine; their costs are known for this number only.
         device: on which the engines compute, in torch's name of it.
         memory_tokens: what the memory of an engine holds; 0 where that is not known.
+        is_fitted: a request goes to the replica whose batch it fits, and not to one of Ray's choice.
     """
 
     replicas: int = 1
@@ -42,6 +43,7 @@ class Conditions:
     places: int = 1
     device: str = "cpu"
     memory_tokens: int = 0
+    is_fitted: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ class Observation:
             places=history.in_force.settings.places if history.in_force is not None else 1,
             device=history.replicas[0].device if history.replicas else "cpu",
             memory_tokens=(history.replicas[0].memory_tokens or 0) if history.replicas else 0,
+            is_fitted=history.replicas[0].is_fitted if history.replicas else False,
         )
         share = None if is_call else _generated_share(history, latest_s)
         backlog = _Underway(history, latest_s, share).backlog(conditions.replicas)

@@ -27,7 +27,7 @@ from service.analysis.predict.figures import (
 from service.analysis.predict.load import OBSERVED_S, Load, PresentLoad
 from service.analysis.predict.observation import Backlog, Conditions, Observation
 from service.analysis.predict.replicas import SimulatedRun
-from service.analysis.predict.simulation import Start, simulate
+from service.analysis.predict.simulation import Fitting, Start, simulate
 from service.messages.settings import Settings
 
 DRAWS: Final = 24
@@ -297,6 +297,7 @@ class Predictor:
             memory_tokens=self.conditions.memory_tokens,
             start=start,
             seed=random.getrandbits(32),
+            router=Fitting(settings) if self.conditions.is_fitted else None,
         )
 
 

@@ -125,8 +125,18 @@ class Replica:
         self._alarm_s: float | None = None  # the one that is set; earlier ones are ignored
 
     @property
-    def is_full(self) -> bool:
+    def waiting(self) -> int:
+        """How many requests stand before the engine."""
         raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its engine could take a batch."""
+        return self._free > 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.waiting >= self._most_queued
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         raise NotImplementedError
@@ -206,8 +216,8 @@ class Late(Replica):
         self._waiting: deque[SimulatedRequest] = deque()
 
     @property
-    def is_full(self) -> bool:
-        return len(self._waiting) + self._sealed_requests >= self._most_queued
+    def waiting(self) -> int:
+        return len(self._waiting) + self._sealed_requests
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         self._waiting.append(request)
@@ -238,8 +248,8 @@ class Early(Replica):
         self._forming_number = 0
 
     @property
-    def is_full(self) -> bool:
-        return len(self._forming) + self._sealed_requests >= self._most_queued
+    def waiting(self) -> int:
+        return len(self._forming) + self._sealed_requests
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         self._forming.append(request)

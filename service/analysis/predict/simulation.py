@@ -8,13 +8,13 @@ steps. An `Engine` gives the cost of a batch.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from service.analysis.predict.load import Arrival, Load
 from service.analysis.predict.replicas import (
@@ -28,6 +28,7 @@ from service.analysis.predict.replicas import (
     SimulatedRequest,
     SimulatedRun,
 )
+from service.batching.mirror import Mirror, fitted_rules, ranks
 from service.batching.rules import Rules
 from service.messages.settings import Formation, Settings
 
@@ -62,6 +63,52 @@ class Start:
     coming: tuple[Arrival, ...] = ()
 
 
+class Router(Protocol):
+    """Chooses the replica of each request, where there are several."""
+
+    def choose(self, at_s: float, request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
+        """The replica that is to take the request."""
+
+    def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
+        """The replica has taken it, or held it as the simulation began."""
+
+    def ended(self, at_s: float, request: SimulatedRequest) -> None:
+        """It has ended."""
+
+
+class FewerOfTwo:
+    """Serve's own: the replica with fewer requests of two picked at random."""
+
+    def choose(self, _at_s: float, _request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
+        one, other = random.sample(replicas, 2)
+        return one if one.held <= other.held else other
+
+    def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None: ...
+
+    def ended(self, at_s: float, request: SimulatedRequest) -> None: ...
+
+
+class Fitting:
+    """As `service.ray_serve.router`: the replica whose batch it fits, by what was sent and what has ended."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._rules = fitted_rules(settings)
+        self._mirrors = defaultdict[Replica, Mirror](Mirror)
+        self._sent: dict[SimulatedRequest, Mirror] = {}
+
+    def choose(self, at_s: float, _request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
+        order = ranks([self._mirrors[each].standing(self._rules, at_s) for each in replicas])
+        best = min(order)
+        return random.choice([each for each, rank in zip(replicas, order, strict=True) if rank == best])
+
+    def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
+        self._sent[request] = self._mirrors[replica]
+        self._mirrors[replica].send(f"{id(request)}", at_s)
+
+    def ended(self, at_s: float, request: SimulatedRequest) -> None:
+        self._sent.pop(request).end(f"{id(request)}", at_s)
+
+
 def simulate(
     settings: Settings,
     engine: Engine,
@@ -73,9 +120,14 @@ def simulate(
     memory_tokens: int = 0,
     start: Start | None = None,
     seed: int = 0,
+    router: Router | None = None,
 ) -> SimulatedRun:
-    """Simulate the load from 0 until `until_s`; requests sent before then are followed to their ends."""
-    simulator = _EventSimulator(engine, load, until_s, max_ongoing_requests, Random(seed))
+    """Simulate the load from 0 until `until_s`; requests sent before then are followed to their ends.
+
+    Args:
+        router: Serve's own, if it is not given.
+    """
+    simulator = _EventSimulator(engine, load, until_s, max_ongoing_requests, Random(seed), router or FewerOfTwo())
     rules = Rules.of(settings, memory_tokens=memory_tokens)
     made = (REPLICA_OF[settings.formation](simulator, number, settings, rules) for number in range(replicas))
     simulator.replicas += made
@@ -100,6 +152,7 @@ class _EventSimulator:
     until_s: float
     max_ongoing: int | None
     random: Random
+    router: Router
     run: SimulatedRun = field(default_factory=SimulatedRun)
     replicas: list[Replica] = field(default_factory=list)
     outside: deque[SimulatedRequest] = field(default_factory=deque)  # requests that no replica may hold yet
@@ -117,7 +170,7 @@ class _EventSimulator:
     def present(self, arrival: Arrival, replica: Replica) -> SimulatedRequest:
         request = SimulatedRequest(arrival, arrival.enqueued_s)
         self.run.requests.append(request)
-        replica.held += 1
+        self._take(0.0, request, replica)
         return request
 
     def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
@@ -129,7 +182,7 @@ class _EventSimulator:
         for request, finished_s in ended:
             request.finished_s, request.answered_s = finished_s, finished_s + return_s
             if len(self.replicas) > 1 or self.max_ongoing is not None:
-                self.call_at(finished_s, self._leave, replica)
+                self.call_at(finished_s, self._leave, (replica, request))
             self._follow(request.answered_s)
 
     def _follow(self, answered_s: float) -> None:
@@ -144,7 +197,8 @@ class _EventSimulator:
         self._admit(at_s, request)
 
     def _admit(self, at_s: float, request: SimulatedRequest) -> None:
-        replica = self._chosen()
+        several = self.replicas
+        replica = several[0] if len(several) == 1 else self.router.choose(at_s, request, several, self.random)
         if self.max_ongoing is not None and replica.held >= self.max_ongoing:
             self.outside.append(request)
         elif replica.is_full:
@@ -152,20 +206,21 @@ class _EventSimulator:
             request.answered_s = at_s + self.load.return_s()
             self._follow(request.answered_s + self.load.pause_after_refusal_s)
         else:
-            replica.held += 1
+            self._take(at_s, request, replica)
             request.enqueued_s = at_s
             replica.enqueue(at_s, request)
 
-    def _chosen(self) -> Replica:
-        """The replica with fewer requests of two picked at random, as Ray's router chooses."""
-        if len(self.replicas) == 1:
-            return self.replicas[0]
-        one, other = self.random.sample(self.replicas, 2)
-        return one if one.held <= other.held else other
+    def _take(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
+        replica.held += 1
+        if len(self.replicas) > 1:
+            self.router.sent(at_s, request, replica)
 
-    def _leave(self, at_s: float, replica: object) -> None:
-        assert isinstance(replica, Replica)
+    def _leave(self, at_s: float, what: object) -> None:
+        assert isinstance(what, tuple)
+        replica, request = what
         assert replica.held > 0, "a request leaves the replica that holds it"
         replica.held -= 1
+        if len(self.replicas) > 1:
+            self.router.ended(at_s, request)
         if self.outside:
             self._admit(at_s, self.outside.popleft())
