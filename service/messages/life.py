@@ -34,6 +34,17 @@ class NoClusterError(StartError):
         )
 
 
+class ClusterTokenError(StartError):
+    """A Ray cluster does not let us in without its token."""
+
+    def __init__(self, address: str, *, is_given: bool) -> None:
+        asks = "refuses the token that it is given" if is_given else "asks for its token"
+        super().__init__(
+            f"The Ray cluster at {address} {asks}. Set RAY_AUTH_MODE=token, and give the token of its head node in "
+            "RAY_AUTH_TOKEN or in ~/.ray/auth_token."
+        )
+
+
 class LoadProgress(msgspec.Struct, frozen=True):
     """How far a replica is with loading its model: `done` of `total` in `unit`; a load goes through several units."""
 

@@ -16,14 +16,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import grpc
 import psutil
 import ray
 from ray import serve
 from ray._private import services
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+from ray.exceptions import AuthenticationError
 from ray.job_config import JobConfig
 
-from service.messages.life import NoClusterError, PortTakenError, StartError
+from service.messages.life import ClusterTokenError, NoClusterError, PortTakenError, StartError
 from service.messages.options import RunOptions, is_loopback
 from service.messages.pipes import SOURCE_ROOT
 from service.messages.settings import SCALE_BOUNDS
@@ -35,6 +37,8 @@ PORT_ATTEMPTS: Final = 5
 END_LIMIT_S: Final = 5.0
 MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
+ANY_METHOD: Final = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # it is refused before it is looked up
+ASKING_LIMIT_S: Final = 5.0
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
 
 
@@ -258,10 +262,25 @@ class ExternalCluster:
 def join(address: str, workload: str, variables: Mapping[str, str], **options: Any) -> None:
     """Connect, with environment variables for what we run there and options for `ray.init`; raises `StartError`."""
     runtime_env = {"env_vars": dict(variables), "py_modules": [str(SOURCE_ROOT / "service"), *modules_of(workload)]}
+    is_asked, is_given = asks_for_token(address), os.environ.get("RAY_AUTH_MODE") == "token"
+    if is_asked and not is_given:
+        raise ClusterTokenError(address, is_given=False)
     try:
         ray.init(address=address, job_config=OwnPackagesFirst(), runtime_env=runtime_env, **options)
+    except AuthenticationError as error:  # there is none in any of its places
+        raise ClusterTokenError(address, is_given=False) from error
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise NoClusterError(address) from error
+        raise (ClusterTokenError(address, is_given=True) if is_asked else NoClusterError(address)) from error
+
+
+def asks_for_token(address: str) -> bool:
+    """Whether the control store of Ray at an address answers nobody without a token, which `ray.init` does not tell."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(ANY_METHOD)(b"", timeout=ASKING_LIMIT_S)
+        except grpc.RpcError as error:
+            return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+    return False
 
 
 def modules_of(workload: str) -> list[ModuleType]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from service.messages.pipes import ExitCode
+from tests.service import HANG_S
 from tests.service.cluster import Cluster
 from tests.service.conftest import ROOT
 
@@ -133,3 +134,15 @@ def test_that_a_device_that_no_machine_has_is_told_in_a_sentence(files: Files) -
     code, said = files.run("--workload", "house-price", "--device", "cuda")
     assert code == ExitCode.CANNOT
     assert said.splitlines()[-1].startswith("Ray finds no GPU for the device cuda. Choose the device cpu")
+
+
+@pytest.mark.promise("T27")
+def test_that_a_cluster_that_asks_for_its_token_is_told_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    lines = tmp_path / "numbers.jsonl"
+    lines.write_text("1\n")
+    files = (lines, tmp_path / "sums.jsonl")
+    command = [sys.executable, "-m", "service", "batch", *files, "--workload", "adder", "--address", cluster.address]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    refused = subprocess.run(command, env=without, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert refused.returncode == ExitCode.CANNOT
+    assert f"The Ray cluster at {cluster.address} asks for its token. Set RAY_AUTH_MODE=token" in refused.stderr

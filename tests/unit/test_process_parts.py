@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 import ray
+from ray.exceptions import AuthenticationError
 
 from service.engine.model.child import Outcome
 from service.launch import checks
@@ -22,7 +25,7 @@ from service.launch.reaper import ended
 from service.launch.supervisor import StateLines
 from service.messages.life import ServiceState, StageProgress, StartError, Stopping
 from service.messages.options import RunOptions
-from service.ray_serve import doors
+from service.ray_serve import clusters, doors
 from service.ray_serve.clusters import LocalCluster
 from service.ray_serve.environment import driver_environment
 from service.ray_serve.redeployer import reason_of
@@ -356,3 +359,25 @@ def test_that_a_reader_that_does_not_read_stops_nothing() -> None:
     os.close(reader)
     lines.close()
     os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("asks", "mode", "error", "words"),
+    [
+        (False, "", ConnectionError("no answer"), "There is no Ray cluster to be reached at 192.0.2.1:6379"),
+        (True, "", None, "The Ray cluster at 192.0.2.1:6379 asks for its token"),
+        (True, "token", AuthenticationError("there is none"), "The Ray cluster at 192.0.2.1:6379 asks for its token"),
+        (True, "token", ConnectionError("no answer"), "The Ray cluster at 192.0.2.1:6379 refuses the token"),
+    ],
+    ids=["no cluster", "no mode", "no token", "another token"],
+)
+def test_that_a_cluster_that_cannot_be_joined_is_told_in_words_that_are_true(
+    monkeypatch: pytest.MonkeyPatch, asks: bool, mode: str, error: Exception | None, words: str
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(clusters, "asks_for_token", lambda address: asks)
+    join = Mock(side_effect=error)
+    monkeypatch.setattr(clusters.ray, "init", join)
+    with pytest.raises(StartError, match=re.escape(words)):
+        clusters.join("192.0.2.1:6379", "text", {})
+    assert join.called == (error is not None), "Ray tries for 20 s"
