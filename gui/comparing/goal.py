@@ -236,7 +236,7 @@ class GoalResults(QWidget):
 
     def show_plan(self, plan: ReplicaPlan) -> None:
         """Say how many replicas it takes, after the search has said that nothing holds."""
-        self.verdict.setText(f"{self.verdict.text()} {plan.sentence}")
+        self.verdict.setText(f"{self.verdict.text()}\n{plan.sentence}")
 
     def show_progress(self, words: str) -> None:
         """Say how far a search is, or why there is none."""
