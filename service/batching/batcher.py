@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from service.batching.queue import Batch, BatchQueue, Entry, wait_for_change
@@ -101,8 +102,16 @@ class Batcher(Generic[Item]):
         self._changed.set()
 
     def _take(self, now_s: float, free_since_s: float) -> Batch[Item] | None:
-        for formation in (self._left, self._active):
-            if batch := formation.take(now_s, free_since_s, more_may_come=formation is self._active):
+        """A batch of the formation whose requests are the oldest.
+
+        Where requests of both wait, since the formation has changed, the older leave at once: waiting for others would
+        keep the later ones waiting too. After several changes either may have the older ones.
+        """
+        oldest_s = [(each.oldest_s, each) for each in (self._left, self._active)]
+        waiting = [(at_s, each) for at_s, each in oldest_s if at_s is not None]
+        for _, formation in sorted(waiting, key=itemgetter(0)):
+            more_may_come = formation is self._active and len(waiting) == 1
+            if batch := formation.take(now_s, free_since_s, more_may_come=more_may_come):
                 if formation is self._late:
                     batch = replace(batch, formation="continuous" if self._is_continuous else "late")
                     self._on_formed(batch)
@@ -191,6 +200,11 @@ class EarlyFormation(Generic[Item]):
     def formed(self) -> int:
         """Requests in sealed batches that wait for the engine."""
         return sum(not entry.future.done() for batch in self._sealed for entry in batch.entries)
+
+    @property
+    def oldest_s(self) -> float | None:
+        """When the oldest request in a sealed batch came; ``None`` without one."""
+        return self._sealed[0].entries[0].enqueued_s if self._sealed else None
 
     @property
     def has_sealed(self) -> bool:

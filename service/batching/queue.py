@@ -93,6 +93,12 @@ class BatchQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def oldest_s(self) -> float | None:
+        """When the oldest entry came; ``None`` without one."""
+        with self._lock:
+            return next((entry.enqueued_s for entry in self._entries), None)
+
     def configure(self, rules: Rules) -> None:
         """Rules for every batch released from now on."""
         self._rules = rules

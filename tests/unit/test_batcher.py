@@ -19,7 +19,7 @@ from service.messages.settings import Formation, Settings, VersionedSettings
 class SealedAtOnce:
     """Early formation by script, as Ray's own works in a replica only: each item is a sealed batch of one."""
 
-    waiting = formed = 0
+    formed = 0
 
     def __init__(
         self, in_force: VersionedSettings, on_formed: object, clock: Callable[[], float], memory_tokens: int
@@ -41,6 +41,14 @@ class SealedAtOnce:
     def deadline_s(self, free_since_s: float) -> float | None:
         return None
 
+    @property
+    def waiting(self) -> int:
+        return len(self._sealed)
+
+    @property
+    def oldest_s(self) -> float | None:
+        return self._sealed[0].entries[0].enqueued_s if self._sealed else None
+
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Batcher[str]:
@@ -59,6 +67,22 @@ async def test_that_requests_that_wait_when_the_formation_changes_are_served_fir
     batches.append(await late.next_batch())
     assert [entry.item for batch in batches for entry in batch.entries] == ["older", "younger"]
     assert [batch.release_reason for batch in batches] == ["drained", "timeout"]
+
+
+async def test_that_the_oldest_are_served_first_however_often_the_formation_changes(late: Batcher[str]) -> None:
+    """While many batches that were sealed early wait for the engine, it may change to late and back again."""
+    formations: tuple[Formation, ...] = ("early", "late", "early", "late")
+    for version, formation in enumerate(formations, start=2):
+        settings = Settings(formation=formation, max_batch_size=4, batch_wait_timeout_s=5)
+        late.apply(VersionedSettings(version=version, settings=settings))
+        late.submit(f"{version} a")
+        late.submit(f"{version} b")
+    served = []
+    while late.waiting:
+        batch = await late.next_batch()
+        served.append([entry.item for entry in batch.entries])
+        late.free_place()
+    assert served == [["2 a"], ["2 b"], ["3 a", "3 b", "5 a", "5 b"], ["4 a"], ["4 b"]]
 
 
 async def test_that_as_many_batches_run_at_a_time_as_there_are_places(late: Batcher[str]) -> None:
