@@ -186,7 +186,7 @@ class Watched:
         return self._reader.frames[self._first].at_s
 
     def _on_done(self, _: asyncio.Future[object]) -> None:
-        self._done_s = self._reader.frames[-1].at_s
+        self._done_s = time.monotonic()  # the clock of replicas here; the frames may be some way behind
         self._latest.clear()
 
     def _is_at_rest(self, frame: TelemetryFrame) -> bool:
