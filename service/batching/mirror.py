@@ -42,8 +42,8 @@ class Standing(NamedTuple):
 class Mirror:
     """A replica's queue and engine in late formation.
 
-    It is not told when a batch starts. It takes it to start as the rules say, and to have ended when all of its members
-    have.
+    A router does not hear when a batch starts. The mirror takes a batch to start as the rules say, and to end when all
+    of its members have ended.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ def ranks(standings: Sequence[Standing]) -> list[tuple[int, int, int, int]]:
 def fitted_rules(settings: Settings) -> Rules | None:
     """The rules by which requests fit batches; ``None`` where no batch waits for members that one could fit.
 
-    In `continuous` a request joins a batch that runs, in `early` a batch is sealed whatever the engine does, and of
-    concurrent batches none tells when the other ends.
+    In `continuous` a request joins a batch that runs. In `early` a batch is sealed whatever the engine does. Where
+    batches run side by side, an engine is not free when one of them has ended.
     """
     return Rules.of(settings) if settings.formation == "late" and settings.places == 1 else None

@@ -274,7 +274,7 @@ def join(address: str, workload: str, variables: Mapping[str, str], **options: A
 
 
 def asks_for_token(address: str) -> bool:
-    """Whether the control store of Ray at an address answers nobody without a token, which `ray.init` does not tell."""
+    """Whether Ray's control store at an address refuses a call without a token; `ray.init` does not report that."""
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary(ANY_METHOD)(b"", timeout=ASKING_LIMIT_S)

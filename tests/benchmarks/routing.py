@@ -69,20 +69,12 @@ class Engine:
 ENGINES: Final = (Engine("the adder", 0.2, 0.0), Engine("members cost", 0.05, 0.02))
 
 
-class Unknowing:
-    """Needs not be told of requests."""
-
-    def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None: ...
-
-    def ended(self, at_s: float, request: SimulatedRequest) -> None: ...
-
-
-class Fewest(Unknowing):
+class Fewest(Router):
     def choose(self, _at_s: float, _request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
         return min(replicas, key=lambda each: (each.held, random.random()))
 
 
-class AllKnowing(Unknowing):
+class AllKnowing(Router):
     """By what the replicas hold at that moment."""
 
     def choose(self, _at_s: float, _request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
@@ -90,7 +82,7 @@ class AllKnowing(Unknowing):
         return min(zip(order, replicas, strict=True), key=lambda each: (each[0], random.random()))[1]
 
 
-class TurnByTurn(Unknowing):
+class TurnByTurn(Router):
     def __init__(self) -> None:
         self._turns = itertools.count()
 

@@ -36,7 +36,7 @@ class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
     Attributes:
         rate_per_s: of all requests.
         tried: of each number of replicas that was simulated the cheapest settings that hold, or else the nearest, by
-            the number; at last of so many that more would not help.
+            the number. The last entry is that of `MOST_REPLICAS`.
         needed: of the least number of replicas that holds; ``None`` where even `MOST_REPLICAS` do not.
         carried_per_s: what one replica carries in full batches under the settings of `needed`, or of the last `tried`.
         by_formula: how many replicas carry the rate at that.
@@ -49,7 +49,7 @@ class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
     by_formula: int
 
     def busy(self, replicas: int) -> float:
-        """The share of what so many replicas carry."""
+        """The rate, as a share of what `replicas` carry in full batches."""
         return self.rate_per_s / (replicas * self.carried_per_s)
 
     @property
@@ -115,7 +115,7 @@ def _least(holds: Callable[[int], bool], first: int) -> int:
 
 
 def _best_on(replicas: int, predictor: Predictor, goal: Goal, base: Settings) -> Candidate:
-    """The cheapest settings that hold on so many replicas, or else the nearest."""
+    """The cheapest settings that hold on `replicas`, or else the nearest."""
     group = min(replicas, GROUP)
     if group < replicas:
         load = predictor.load.of_rate(predictor.load.rate_per_s * group / replicas)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from service.analysis.predict.load import Arrival, Load
 from service.analysis.predict.replicas import (
@@ -63,32 +63,29 @@ class Start:
     coming: tuple[Arrival, ...] = ()
 
 
-class Router(Protocol):
+class Router:
     """Chooses the replica of each request, where there are several."""
 
     def choose(self, at_s: float, request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
         """The replica that is to take the request."""
+        raise NotImplementedError
 
     def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
-        """The replica has taken it, or held it as the simulation began."""
+        """Note that the replica has taken it, or held it as the simulation began."""
 
     def ended(self, at_s: float, request: SimulatedRequest) -> None:
-        """It has ended."""
+        """Note that it has ended."""
 
 
-class FewerOfTwo:
+class FewerOfTwo(Router):
     """Serve's own: the replica with fewer requests of two picked at random."""
 
     def choose(self, _at_s: float, _request: SimulatedRequest, replicas: Sequence[Replica], random: Random) -> Replica:
         one, other = random.sample(replicas, 2)
         return one if one.held <= other.held else other
 
-    def sent(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None: ...
 
-    def ended(self, at_s: float, request: SimulatedRequest) -> None: ...
-
-
-class Fitting:
+class Fitting(Router):
     """As `service.ray_serve.router`: the replica whose batch it fits, by what was sent and what has ended."""
 
     def __init__(self, settings: Settings) -> None:
