@@ -58,6 +58,7 @@ BUGS = (
         ("a place is never free again", "self._running -= 1", "pass"),
         ("a free place wakes nobody", "self._running -= 1\n        self._changed.set()", "self._running -= 1"),
         ("the formation that was left is forgotten", "for each in (self._left, self._active)]", "for each in (self._active,)]"),
+        ("what was left goes first, however young", "in sorted(waiting, key=itemgetter(0)):", "in waiting:"),
         ("requests join ahead of sealed batches", "if not self._is_continuous or self._early.has_sealed:", "if not self._is_continuous:"),
         ("the queue holds one more than it may", "if queued >= self.in_force.settings.max_queued_requests:", "if queued > self.in_force.settings.max_queued_requests:"),
         ("a sealed batch wakes no runner", "self._on_formed(batch)\n        self._changed.set()", "self._on_formed(batch)"),

@@ -23,6 +23,7 @@ from ray import serve
 from ray.serve import batching
 
 from service.engine.cores import usable_cores
+from service.engine.model.child import die_with_parent
 from tests.simulation.scenario import Plan, Simulation
 
 SHOWN = 5
@@ -72,6 +73,12 @@ def prepare() -> None:
     gc.freeze()
 
 
+def begin_work(parent_pid: int) -> None:
+    """In a process that runs seeds: a command that is killed leaves none behind."""
+    die_with_parent(parent_pid)
+    prepare()
+
+
 def show(seed: int) -> None:
     plan = shrunk(Plan.of(seed))
     print(f"{plan}\n  " + "\n  ".join(faults_of(plan)[:3]), flush=True)
@@ -96,7 +103,7 @@ def main() -> int:
     begun_s = time.monotonic()
     starts = range(options.first, options.first + options.seeds, CHUNK)
     counts = [min(CHUNK, options.first + options.seeds - start) for start in starts]
-    with ProcessPoolExecutor(options.processes, initializer=prepare) as pool:
+    with ProcessPoolExecutor(options.processes, initializer=begin_work, initargs=(os.getpid(),)) as pool:
         failed: list[int] = []
         for seeds in pool.map(failing, starts, counts):
             failed += seeds

@@ -20,6 +20,7 @@ from tests.simulation.serve import Controller, Network
 from tests.simulation.world import World
 
 LOADED: Final = tuple(f"q{number}" for number in range(50))
+FORMATIONS: Final = ("late", "early", "continuous")
 ORDERS: Final = (":error", ":lost", ":hang")
 SPAN_S: Final = 4.0
 SETTLES_S: Final = 90.0
@@ -56,18 +57,17 @@ class Plan:
         fires = [
             Action(random.uniform(0.0, SPAN_S / 2), "fire", _fired(random)) for _ in range(random.choice((1, 2, 3)))
         ]
-        return cls(
-            seed=seed,
-            settings=Settings().revised(_drawn_settings(random, everything=True)),
-            replicas=(replicas := random.choice((1, 1, 2, 3))),
-            times=StubTimes(
-                step_ms=random.choice((0.0, 1.0, 20.0, 200.0)),
-                row_ms=random.choice((0.0, 1.0)),
-                memory_tokens=random.choice((0, 0, 30, 200)),
-            ),
-            actions=tuple(sorted(drawn + fires, key=lambda action: action.at_s)),
-            room=max(random.choice((1, 2, 3, 4)), replicas),
+        settings = Settings().revised(_drawn_settings(random, everything=True))
+        replicas = random.choice((1, 1, 2, 3))
+        times = StubTimes(
+            step_ms=random.choice((0.0, 1.0, 20.0, 200.0)),
+            row_ms=random.choice((0.0, 1.0)),
+            memory_tokens=random.choice((0, 0, 30, 200)),
         )
+        room = max(random.choice((1, 2, 3, 4)), replicas)
+        swaps = _drawn_swaps(random) if random.random() < 0.25 else []
+        actions = sorted(drawn + fires + swaps, key=lambda action: action.at_s)
+        return cls(seed, settings, replicas, times, tuple(actions), room)
 
     def without(self, start: int, count: int) -> Plan:
         return replace(self, actions=self.actions[:start] + self.actions[start + count :])
@@ -87,7 +87,7 @@ def _fired(random: Random) -> tuple[Any, ...]:
 
 def _drawn_settings(random: Random, *, everything: bool = False) -> dict[str, object]:
     values: dict[str, Sequence[object]] = {
-        "formation": ("late", "early", "continuous"),
+        "formation": FORMATIONS,
         "max_batch_size": (1, 2, 3, 8),
         "batch_wait_timeout_s": (0.0, 0.01, 0.3),
         "max_batch_tokens": (0, 0, 25),
@@ -97,6 +97,21 @@ def _drawn_settings(random: Random, *, everything: bool = False) -> dict[str, ob
     }
     names = list(values) if everything else random.sample(list(values), random.choice((1, 1, 2)))
     return {name: random.choice(values[name]) for name in names}
+
+
+def _drawn_swaps(random: Random) -> list[Action]:
+    """Formations in a row, each left while its requests still wait: then the older may be in any of them."""
+    formation, actions = "", []
+    at_s = random.uniform(0.0, SPAN_S / 2)
+    gap_s = random.choice((0.05, 0.3))
+    for _ in range(random.choice((3, 5))):
+        formation = random.choice([each for each in FORMATIONS if each != formation])
+        actions += [
+            Action(at_s, "change", ({"formation": formation},)),
+            Action(at_s + gap_s / 2, "fire", _fired(random)),
+        ]
+        at_s += gap_s
+    return actions
 
 
 def _drawn_action(random: Random) -> Action:
