@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from types import FrameType
@@ -15,6 +14,7 @@ from gui.control.bugs import Bugs, FailedStart
 from gui.control.desktop_entry import NAME
 from gui.control.preferences import PreferencesFile, default_path
 from gui.demo.run import Demo
+from service.messages.heap import set_heap_aside
 
 
 def run(arguments: Arguments) -> int:
@@ -28,7 +28,7 @@ def run(arguments: Arguments) -> int:
     sys.excepthook = failed_start.report
     batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
     batchscope.closed.connect(app.quit)
-    batchscope.completed.connect(freeze_garbage_collection)
+    batchscope.completed.connect(set_heap_aside)
     _close_on_signals(batchscope)
     bugs = Bugs(batchscope.complain)
     batchscope.completed.connect(lambda: setattr(sys, "excepthook", bugs.report))
@@ -38,12 +38,6 @@ def run(arguments: Arguments) -> int:
         app.exec()
         return demo.exit_code
     return app.exec() or failed_start.exit_code
-
-
-def freeze_garbage_collection() -> None:
-    """Exclude all present objects from garbage collection: a full collection takes as long as two frames."""
-    gc.collect()
-    gc.freeze()
 
 
 def _close_on_signals(batchscope: Batchscope) -> None:

@@ -7,7 +7,6 @@ output.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -24,6 +23,7 @@ from service.load.flight import Flight
 from service.load.generator import MOST_CONNECTIONS, Generator
 from service.load.loops import Clock
 from service.messages.clock import monotonic_clock_id
+from service.messages.heap import set_heap_aside
 from service.messages.load import Cancel, LoadFrame, LoadRefused, StopLoad
 
 Result = TypeVar("Result")
@@ -47,8 +47,7 @@ def run_undisturbed(work: Coroutine[Any, Any, Result]) -> Result:
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         from uvloop import new_event_loop as loop_factory
-    gc.collect()
-    gc.freeze()
+    set_heap_aside()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(work)
 

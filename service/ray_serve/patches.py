@@ -25,6 +25,7 @@ from starlette.middleware import Middleware
 from uvicorn.protocols.http import auto as uvicorn_auto
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.messages.heap import set_heap_aside
 from service.messages.options import is_loopback
 from service.ray_serve.doors import BODY_KEY, Doors, rules_from_environment
 
@@ -89,6 +90,7 @@ def middlewares() -> list[Middleware]:
     assert callable(http_util.set_socket_reuse_port)
     http_util.set_socket_reuse_port = _reuse_address_only
     cancel_what_is_assigned()
+    set_heap_aside()
     return [Middleware(Doors, rules=rules_from_environment())]
 
 

@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
+from service.messages.heap import set_heap_aside
 from service.messages.installation import VERSION
 from service.messages.life import TrialBatch
 from service.messages.objectives import Objectives
@@ -172,6 +173,7 @@ class BatchTextGenerator:
             start_for_life(self._link.follow_settings(), "Following the settings"),
             start_for_life(self._link.report_news(), "Reporting telemetry"),
         ]
+        set_heap_aside()
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -415,6 +417,7 @@ class HubDeployment(Hub):
             require_gpu(gpu_device)
         name = serve.get_replica_context().app_name
         super().__init__(settings, ServeApplication(name, DEPLOYMENT_NAME), ClusterStore(name), service)
+        set_heap_aside()
 
 
 @serve.deployment(

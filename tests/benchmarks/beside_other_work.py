@@ -34,7 +34,7 @@ from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
-from gui.startup import freeze_garbage_collection
+from service.messages.heap import set_heap_aside
 from service.messages.load import ClosedLoop, LoadFrame
 from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
@@ -128,7 +128,7 @@ class Benchmark:
             return
         self._batchscope.window.load.set_load(ClosedLoop(users=self._arguments.users), TOKENS)
         self._batchscope.window.load.toggle()
-        freeze_garbage_collection()
+        set_heap_aside()
         self._after(WARM_UP_S, self._next)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:

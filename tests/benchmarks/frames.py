@@ -25,8 +25,8 @@ from gui.control.clocks import FrameMeter, FrameTimes
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.load import LoadProcess
-from gui.startup import freeze_garbage_collection
 from service.analysis.observed.history import History
+from service.messages.heap import set_heap_aside
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
 from service.messages.telemetry import TelemetryFrame
@@ -118,7 +118,7 @@ def measure(batchscope: Batchscope, run: SyntheticRun, seconds: float, view: str
     window.views.show_view(view)
     window.notice.clear()
     window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
-    freeze_garbage_collection()
+    set_heap_aside()
     Feed(batchscope, coming)
     work = Work(batchscope)
 
