@@ -6,6 +6,7 @@ The application is not touched: it serves no route more, and Serve knows nothing
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 from dataclasses import replace
@@ -15,13 +16,14 @@ import msgspec
 import ray
 import uvicorn
 from fastapi import FastAPI
+from ray.exceptions import ActorDiedError
 from ray.serve.exceptions import RayServeException
 from starlette.responses import Response
 
 from service.messages.options import LOOPBACK
 from service.messages.settings import Scale, Settings, VersionedSettings
 from service.messages.workload import WorkloadAbout
-from service.ray_serve.application import ClusterStore, ServeApplication
+from service.ray_serve.application import ClusterStore, ServeApplication, forget_controller
 from service.ray_serve.doors import rules_from_environment
 from service.ray_serve.redeployer import DeploymentSnapshot
 from service.replica.background import start_for_life
@@ -31,9 +33,11 @@ from service.replica.hub import Hub, HubState
 from service.replica.hub_routes import hub_api
 from service.replica.recorder import HubAnswer, ReplicaReport
 
+logger = logging.getLogger("ray.serve")
+
 FIRST_PORT: Final = 8266  # Ray's dashboard has the one before
 LAST_PORT: Final = FIRST_PORT + 99
-LOOK_S: Final = 5.0
+LOOK_S: Final = 1.0  # Serve takes 2 s to stop a replica, by default
 LONELY_S: Final = 60.0
 """A hub that has had no replica for this time ends; the next one of the function goes on where it was."""
 
@@ -127,14 +131,19 @@ class ProbeHub:
                 self._url = f"http://{LOOPBACK}:{door.getsockname()[1]}"
                 self._tasks = [
                     start_for_life(server.serve(sockets=[door]), "Serving telemetry"),
-                    asyncio.create_task(self._end_when_lonely(self._hub)),
+                    asyncio.create_task(self._look_on(self._hub)),
                 ]
             return self._hub
 
-    async def _end_when_lonely(self, hub: Hub) -> None:
+    async def _look_on(self, hub: Hub) -> None:
+        """See which replicas Serve stops, since they do not say so; and end when there are none any more."""
         lonely_s = 0.0
         while lonely_s < LONELY_S:
             await asyncio.sleep(LOOK_S)
+            try:
+                await hub.note_stopping()
+            except Exception as error:  # of Ray's, whose controller may be starting anew
+                logger.warning("Serve does not say which replicas it stops: %s", error)
             lonely_s = 0.0 if hub.has_replicas else lonely_s + LOOK_S
         ray.kill(ray.get_runtime_context().current_actor)
 
@@ -145,8 +154,11 @@ class ProbedApplication(ServeApplication):
     def look(self) -> DeploymentSnapshot:
         try:
             return super().look()
+        except ActorDiedError:  # Serve has been shut down; where its controller only starts anew, this is not raised
+            forget_controller()
         except (KeyError, RayServeException):
-            return NO_REPLICA
+            pass
+        return NO_REPLICA
 
 
 def api_of(hub: Hub, function: Function) -> FastAPI:

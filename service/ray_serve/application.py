@@ -211,6 +211,11 @@ def serve_client() -> ServeControllerClient:
     return client
 
 
+def forget_controller() -> None:
+    """WORKAROUND ray 2.60: a controller that has ended for good is kept in mind, and a new Serve's is never found."""
+    context._disconnect()
+
+
 def _again(client: ServeControllerClient, application: str, name: str, changes: Mapping[str, Any]) -> bytes:
     """The deployment as it stands, with `changes` in its config, as the controller takes it."""
     info, route = client.get_deployment_info(name, application)

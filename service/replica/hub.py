@@ -95,6 +95,7 @@ class Hub:
         for name, has_left in self._state.ended.items():  # the readers of the hub before may not know
             self._log.end(name, has_left=has_left)
         self._loads: dict[str, LoadProgress] = {}
+        self._stopping: set[str] = set()  # Serve's names
         self._redeployer = Redeployer(application, self._loads, self._keep_redeployment, clock)
         if self._state.redeployment is not None:
             self._redeployer.go_on(self._state.redeployment)
@@ -175,6 +176,12 @@ class Hub:
             await self._end(report.status.replica, has_left=True)
         return HubAnswer(self._state.life, self._log.report_interval_s)
 
+    async def note_stopping(self) -> None:
+        """Remember which replicas Serve stops: one of these that ends without a last word has left, and is not lost."""
+        known = await self._redeployer.known()
+        # Of a deployment that is deleted, Serve names no replica any more while the last of them still end.
+        self._stopping |= self._redeployer.leaving if known else self._state.names.keys()
+
     async def metrics(self) -> bytes:
         """What all replicas have counted, in Prometheus' text format."""
         return await asyncio.to_thread(self._metrics.scrape(self._board.in_force).text)
@@ -206,9 +213,9 @@ class Hub:
             try:
                 known = await self._redeployer.known()
                 # Of a replica that came, or was heard of, while Serve was asked, `known` says nothing.
-                ended = {name for replica, name in self._state.names.items() if replica not in known}
-                for name in ended.intersection(silent, self._log.silent_replicas()):
-                    await self._end(name, has_left=False)
+                ended = {name: replica for replica, name in self._state.names.items() if replica not in known}
+                for name in ended.keys() & set(silent) & set(self._log.silent_replicas()):
+                    await self._end(name, has_left=ended[name] in self._stopping)
             except Exception as error:  # of Ray's, whose controller may be late too, or gone
                 logger.warning("Ray does not say whether %s has ended: %s", " or ".join(silent), error)
 

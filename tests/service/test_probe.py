@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +143,19 @@ def test_that_the_tutorials_text_generator_is_seen_with_its_batches(cluster: Clu
     assert max(batch.size for batch in batches) > 1
 
 
-def test_that_a_watched_function_is_seen_and_left_as_it_is(cluster: Cluster) -> None:
-    with probed(cluster, "default/Doubler/Doubler.double", "/?number=1", "tests.service.watched:app") as doubler:
+def test_that_a_watched_function_is_seen_and_left_as_it_is_to_its_end(cluster: Cluster) -> None:
+    with ExitStack() as open_until_the_end, ExitStack() as running:
+        served = probed(cluster, "default/Doubler/Doubler.double", "/?number=1", "tests.service.watched:app")
+        doubler = running.enter_context(served)
         answers, batches = doubler.ask("number", list(range(8)))
         assert answers == [str(2 * number) for number in range(8)]
         assert {batch.formation for batch in batches} == {"early"}
         assert doubler.get("/batching")["settings"]["batch_wait_timeout_s"] == 0.1
         refused = doubler.put("/batching", max_batch_size=2)
         assert (refused.status_code, error_of(refused)["param"]) == (422, "max_batch_size")
+
+        telemetry = open_until_the_end.enter_context(telemetry_of(doubler.hub))
+        replica = telemetry.read_until_idle().replicas[0].replica
+        running.close()
+        ended = telemetry.read_until(lambda frame: bool(frame.gone_replicas))
+        assert (ended.left_replicas, ended.lost_replicas) == ((replica,), ()), "Serve has stopped it"

@@ -87,7 +87,8 @@ def test_the_store_of_serves_controller() -> None:
 
 
 def test_what_the_controllers_client_answers() -> None:
-    assert callable(context._get_global_client), "See ray.serve.context for the client that application.py asks."
+    names = (context._get_global_client, context._disconnect)
+    assert all(map(callable, names)), "See ray.serve.context for the client that application.py asks, and forgets."
     assert parameters(ServeControllerClient.get_serve_details) == ["self"], "See application.ServeApplication.look."
     assert parameters(ServeControllerClient.get_deployment_info) == ["self", "name", "app_name"], (
         "See application._again, which reads a deployment in order to deploy it again."
