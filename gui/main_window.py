@@ -67,6 +67,7 @@ class MainWindow(QWidget):
         self._holder = ""  # of the service, which no other load is to disturb
         self._is_lost = False
         self._is_fixed = False  # no settings can be changed
+        self._why_closed = ""  # to requests
         self._instead: QWidget | None = None  # of prompts and requests
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: SMALL_WIDTHS}
         self.toolbar = Toolbar()
@@ -118,7 +119,7 @@ class MainWindow(QWidget):
     def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
         """Show the state and the next step, and enable what may be clicked, in every panel."""
         self._life_cycle = state, has_data
-        actions = enabled(state, has_data, self.is_reserved or self._is_lost)
+        actions = enabled(state, has_data, self.is_reserved or self._is_lost, bool(self._why_closed))
         self.toolbar.show_state(state, actions)
         self.prompts.set_can_fire(actions.can_fire)
         waits_for = self._holder or ("the connection" if self._is_lost else "the service")
@@ -126,7 +127,8 @@ class MainWindow(QWidget):
         can_show_me = actions.can_run_load and not self._is_fixed
         self.toolbar.show_me_action.setEnabled(can_show_me)
         self.notice.ready.set_can_show_me(not self._is_fixed)
-        self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
+        why = self._why_closed if state is LifeCycle.RUNNING and self._why_closed else f"Waits for {waits_for}."
+        self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else why)
         self.requests.set_can_cancel(actions.can_cancel_requests)
         can_change = actions.can_change_settings and not self._is_fixed
         self.batching.setEnabled(can_change and not self.batching.is_recorded)
@@ -144,6 +146,11 @@ class MainWindow(QWidget):
         """
         self._is_fixed = bool(why)
         self.batching.set_fixed(why, hides_controls=not is_ours)
+        self.show_life_cycle(*self._life_cycle)
+
+    def set_closed(self, why: str) -> None:
+        """Say why no request can be sent; where they can, `why` is empty."""
+        self._why_closed = why
         self.show_life_cycle(*self._life_cycle)
 
     def set_generates(self, generates: bool) -> None:

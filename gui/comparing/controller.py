@@ -336,9 +336,9 @@ class CompareController(QObject):
 
     def _show_what_can_be_done(self) -> None:
         runs = self._session.state is LifeCycle.RUNNING
-        fixed = self._history.fixed if runs else ""
-        is_free = runs and not self.is_busy and not fixed
-        why = "" if is_free else fixed or (BUSY if runs else NEEDS_SERVICE)
+        never = self._history.fixed or self._history.closed if runs else ""
+        is_free = runs and not self.is_busy and not never
+        why = "" if is_free else never or (BUSY if runs else NEEDS_SERVICE)
         view = self._view
         view.setup.pin.setEnabled(is_free)
         view.setup.batching.setEnabled(is_free)

@@ -273,6 +273,6 @@ class GoalController(QObject):
         why = "" if is_free else fixed or (BUSY if runs else NEEDS_SERVICE)
         why_no_goal = why or ("" if self._history.objectives else NEEDS_GOAL)
         self._view.row.set_can_search(why_no_goal)
-        self._view.results.set_can(apply=is_free, measure=is_free)
+        self._view.results.set_can(apply=is_free, measure=is_free and not self._history.closed)
         self._view.hold.set_can_hold(why_no_goal)
         self._view.hold.set_can_undo(is_free)

@@ -115,7 +115,7 @@ class OnTheService:
             return NOT_RUNNING
         if ready.workload.name != lesson.workload:
             return f"This lesson is for the workload {lesson.workload}; {ready.workload.name} runs."
-        return ready.fixed
+        return ready.fixed or ready.closed
 
     def begin(self, lesson: Lesson, step: Step, run: Run) -> None:
         if self._before is None:

@@ -167,7 +167,8 @@ class Presenter(QObject):
         if is_present and (self._announced is not None or self._window.notice.invites):
             judged = self._announced or (READY_ELSEWHERE if history.server else READY)
         is_unloaded = history.load is None or history.load.pattern is None
-        can_load = is_present and is_unloaded and not self._window.notice.invites  # or the notice has the button
+        offers_load = self._window.notice.invites  # then the notice has the button
+        can_load = is_present and is_unloaded and not offers_load and not history.closed
         self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)
         self._window.findings.set_said(judged.finding, judged.mend)
         return judged

@@ -91,7 +91,7 @@ class ServiceController(QObject):
     def _show_used(self) -> None:
         """Invite to the first requests, until there are some; one button at a time is stressed."""
         window = self._window
-        if self._is_unused and not window.is_reserved:
+        if self._is_unused and not window.is_reserved and not self._history.closed:
             window.notice.show_ready()
             if window.toolbar.step_button.hasFocus():
                 window.notice.ready.show_me.setFocus()
@@ -120,6 +120,7 @@ class ServiceController(QObject):
                 self._show_rest()
             case LifeCycle.STARTING:
                 window.set_fixed("", is_ours=True)
+                window.set_closed("")
                 self._is_unused = True
                 self.show_start()
             case LifeCycle.RUNNING:
@@ -152,6 +153,7 @@ class ServiceController(QObject):
                 toolbar.show_model_in_force(ready.model, ready.why_model)
         toolbar.show_device_in_force(ready.device, ready.dtype, ready.why_processor)
         window.set_fixed(ready.fixed, is_ours=not ready.server)
+        window.set_closed(ready.closed)
         self._choices.note_workload(ready.workload)
         self._choices.note_start(self._session.progress.durations_s)
 

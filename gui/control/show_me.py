@@ -90,9 +90,10 @@ class ShowMe(QObject):
 
     def toggle(self) -> None:
         """Begin it, or end it."""
+        history = self._session.history
         if self.is_playing:
             self.end()
-        elif self._session.state is LifeCycle.RUNNING and not self._session.history.fixed:
+        elif self._session.state is LifeCycle.RUNNING and not (history.fixed or history.closed):
             self._begin()
 
     def end(self) -> None:

@@ -101,12 +101,15 @@ _STEPS: Final[Mapping[LifeCycle, Step]] = {
 }
 
 
-def enabled(state: LifeCycle, has_data: bool = False, is_reserved: bool = False) -> EnabledActions:
+def enabled(
+    state: LifeCycle, has_data: bool = False, is_reserved: bool = False, is_closed: bool = False
+) -> EnabledActions:
     """What may be clicked in `state`.
 
     Args:
         has_data: whether the history holds anything to show.
         is_reserved: whether a comparison or a lesson has the service to itself.
+        is_closed: whether it takes no requests.
     """
     running = state is LifeCycle.RUNNING
     is_ours = running and not is_reserved
@@ -116,8 +119,8 @@ def enabled(state: LifeCycle, has_data: bool = False, is_reserved: bool = False)
         can_step=state is not LifeCycle.STOPPING,
         can_choose_model=at_rest,
         can_change_settings=state is not LifeCycle.STOPPING and not is_reserved,
-        can_fire=is_ours,
-        can_run_load=is_ours,
+        can_fire=is_ours and not is_closed,
+        can_run_load=is_ours and not is_closed,
         can_cancel_requests=running,
         can_freeze=running,
         can_export=has_data,

@@ -135,6 +135,7 @@ class ServiceAbout(msgspec.Struct, frozen=True, kw_only=True):
         trial: one replica's; ``None`` where none was computed.
         server: name and release of a server that is not ours; empty where ours answers.
         fixed: why no setting can be changed here, as a sentence; empty where they can.
+        closed: why no request is taken here, as a sentence; empty where they are.
         untold: what that server does not report, in sentences.
     """
 
@@ -145,6 +146,7 @@ class ServiceAbout(msgspec.Struct, frozen=True, kw_only=True):
     trial: TrialBatch | None = None
     server: str = ""
     fixed: str = ""
+    closed: str = ""
     untold: str = ""
 
 

@@ -43,7 +43,7 @@ LONELY_S: Final = 60.0
 
 WATCHED: Final = "This function is only watched: let `batchscope.batch` decorate it to change settings here."
 NOT_OURS: Final = "Is the application's own affair: change its Serve config, or its code."
-ASK_THE_APPLICATION: Final = "Send requests to the application that it belongs to."
+CLOSED: Final = "Requests go to the application: it is looked at here, and not asked."
 
 NO_REPLICA: Final = DeploymentSnapshot(
     wanted=Scale(),
@@ -179,14 +179,18 @@ def api_of(hub: Hub, function: Function) -> FastAPI:
         workload=about,
         model=Model(id=function.name, owned_by=function.app, context_length=None),
         health=Health(
-            model=function.name, device=function.device, dtype="", fixed=WATCHED if function.is_watched else ""
+            model=function.name,
+            device=function.device,
+            dtype="",
+            fixed=WATCHED if function.is_watched else "",
+            closed=CLOSED,
         ),
         redeploying=NOT_OURS,
     )
 
     @api.post("/v1/completions")
     async def completions() -> Response:
-        return error_response(404, f"This address shows {function.name} and computes nothing. {ASK_THE_APPLICATION}")
+        return error_response(404, f"This address shows {function.name} and computes nothing. {CLOSED}")
 
     return api
 

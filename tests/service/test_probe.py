@@ -111,6 +111,7 @@ def test_that_the_window_can_attach_to_it(adder: Probed) -> None:
 
     ready = asyncio.run(asked())
     assert (ready.model, ready.workload.unit, ready.replicas) == ("BatchAdder.handle_batch", "items", 1)
+    assert "application" in ready.closed
     assert adder.get("/batching")["settings"]["max_concurrent_batches"] == 1
     assert adder.get("/deployment")["wanted"] == {"replicas": 1, "max_ongoing_requests": 5}
 

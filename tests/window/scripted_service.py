@@ -27,6 +27,7 @@ from service.messages.life import (
     Failed,
     LoadProgress,
     Ready,
+    ServiceAbout,
     ServiceState,
     Stage,
     StageProgress,
@@ -104,7 +105,8 @@ async def _at_once(_: VersionedSettings) -> None:
 class Scripted:
     """The service, its engine a clock."""
 
-    def __init__(self, settings: Settings, scale: Scale, step_s: float, gather_s: float) -> None:
+    def __init__(self, settings: Settings, scale: Scale, step_s: float, gather_s: float, closed: str) -> None:
+        self.closed = closed
         self.scale = scale
         self.deployment = Deployment(at_s=time.monotonic(), wanted=scale, running=scale.replicas)
         self.board = SettingsBoard(VersionedSettings(version=1, settings=settings), keep=_at_once)
@@ -283,7 +285,8 @@ class Scripted:
         return web.json_response({"object": "list", "data": [model]})
 
     async def healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"model": "scripted", "device": "cpu", "dtype": "float32", "why_processor": ""})
+        about = ServiceAbout(model="scripted", device="cpu", dtype="float32", closed=self.closed)
+        return web.json_response(msgspec.to_builtins(about))
 
     async def workload(self, _: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(TEXT), content_type="application/json")
@@ -341,7 +344,7 @@ async def stamp(_: web.Request, response: web.StreamResponse) -> None:
 
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
     scale = Scale(replicas=options.replicas, max_ongoing_requests=options.max_ongoing_requests)
-    scripted = Scripted(settings, scale, options.step_s, options.gather_s)
+    scripted = Scripted(settings, scale, options.step_s, options.gather_s, options.closed)
     app = web.Application(middlewares=[refusing_without(options.token)])
     app.on_response_prepare.append(stamp)
     app.add_routes(
@@ -410,6 +413,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--gather-s", type=float, default=0.05, help="what a stream waits between two chunks")
     parser.add_argument("--trial-s", type=float, help="of a step of the trial batch; none by default")
     parser.add_argument("--trial-share", type=float, help="of the processor that it got; not reported by default")
+    parser.add_argument("--closed", default="", help="why a window may send it nothing; it may, by default")
     parser.add_argument("--fail", help="say Failed with this reason and exit 1")
     parser.add_argument("--crash-on-start", type=int, help="die of this signal")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of standard input")

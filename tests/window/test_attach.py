@@ -226,7 +226,7 @@ def test_that_a_demo_runs_on_a_service_that_was_there_and_leaves_its_settings(
     demo = Demo(batchscope, arguments)
     with qtbot.waitSignal(batchscope.closed):
         batchscope.show()
-    assert (demo.exit_code, service.is_running) == (0, True)
+    assert (batchscope.errors, demo.exit_code, service.is_running) == ([], 0, True)
     history = batchscope.composition.history
     assert history.in_force is not None
     assert history.in_force.version == 1
@@ -253,6 +253,33 @@ def test_that_a_server_that_is_not_ours_is_looked_at_and_asked_and_its_settings_
         assert batchscope.errors == []
     qtbot.waitUntil(lambda: not history.replicas)  # it is lost, and so is nothing else
     assert batchscope.composition.session.state is LifeCycle.RUNNING
+
+
+def test_that_where_requests_go_elsewhere_it_looks_and_changes_and_sends_none(
+    qtbot: QtBot, qapp: QApplication, make_batchscope: MakeBatchscope, run_scripted: RunScripted, tmp_path: Path
+) -> None:
+    why = "Requests go elsewhere."
+    _, ready = run_scripted(f"--closed={why}")
+    batchscope = attached(qtbot, make_batchscope, Attachment(ready.url))
+    window = batchscope.window
+    assert why in texts(window.load)
+    assert not any(each.isEnabled() for each in (window.load.button, window.prompts.button))
+    assert not window.toolbar.show_me_action.isEnabled()
+    assert window.notice.isHidden()
+    assert window.verdict.button.isHidden()
+    window.batching.want({"max_batch_size": 5})
+    qtbot.waitUntil(lambda: cap(batchscope) == 5)
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.close()
+
+    arguments = Arguments(theme="dark", attachment=Attachment(ready.url), demo_s=1.0, report=tmp_path / "report.json")
+    batchscope = Batchscope(qapp, arguments)
+    demo = Demo(batchscope, arguments)
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.show()
+    assert (batchscope.errors, demo.exit_code) == ([], 0)
+    batchscope.window.deleteLater()
+    batchscope.deleteLater()
 
 
 def model_field(batchscope: Batchscope) -> QLineEdit:

@@ -268,6 +268,11 @@ class History:
         return "" if self.ready is None else self.ready.fixed
 
     @property
+    def closed(self) -> str:
+        """Why no request can be sent, as a sentence; empty where they can."""
+        return "" if self.ready is None else self.ready.closed
+
+    @property
     def is_empty(self) -> bool:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
