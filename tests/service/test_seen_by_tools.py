@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import requests
@@ -14,12 +18,21 @@ from urllib3 import Retry
 from tests.otlp_receiver import Receiver, receiver
 from tests.service import HANG_S
 from tests.service.conftest import error_of, served
+from tests.service.ports import free_port
 from tests.service.telemetry import Telemetry
+from tests.unit.test_grafana_board import queries
 from tests.unit.test_metrics import Samples, scraped
 
 UNTIL_THERE_IS_A_REPLICA = Retry(total=600, status_forcelist=(500, 503), backoff_factor=0.25, backoff_max=0.25)
 """Of what is asked by GET."""
 TOKEN = "the-token-of-this-test"
+SCRAPING = """
+global: {{scrape_interval: 1s}}
+scrape_configs:
+  - job_name: batchscope
+    static_configs: [{{targets: ["{at}"]}}]
+    authorization: {{credentials_file: {folder}/token}}
+"""
 TRACE, CLIENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
@@ -61,6 +74,22 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             yield Seen(service.url, session, collector)
 
 
+@contextmanager
+def prometheus(folder: Path, service_url: str) -> Iterator[str]:
+    """A real Prometheus, which scrapes the service each second; its address."""
+    program = shutil.which("prometheus")
+    assert program is not None, "this test wants Prometheus: apt install prometheus"
+    (folder / "token").write_text(TOKEN)
+    (folder / "prometheus.yml").write_text(SCRAPING.format(at=service_url.removeprefix("http://"), folder=folder))
+    at = f"127.0.0.1:{free_port()}"
+    options = (f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}", f"--web.listen-address={at}")
+    with subprocess.Popen([program, *options], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://{at}"
+        finally:
+            process.terminate()
+
+
 def total(samples: Samples, name: str) -> float:
     """Over all replicas."""
     return sum(value for (each, _), value in samples.values.items() if each == name)
@@ -98,3 +127,27 @@ def test_that_a_request_is_a_span_of_its_client(seen: Seen) -> None:
     (whole,) = [span for span in spans if span.parent == CLIENT]
     assert whole.attributes["gen_ai.usage.output_tokens"] == 3
     assert {span.name for span in spans} >= {"waiting", "batch", "sealed", "prefill", "decode"}
+
+
+@pytest.mark.long
+def test_that_a_real_prometheus_answers_every_query_of_the_board(seen: Seen, tmp_path: Path) -> None:
+    """It understands also those of what does not happen here: settings that change, a goal that is held."""
+    every = set(queries(rate_interval="5s"))
+    unanswered = {each for each in every if "changes(" not in each and "batchscope_good_requests" not in each}
+    with prometheus(tmp_path, seen.url) as url, requests.Session() as session:
+        session.mount("http://", HTTPAdapter(max_retries=Retry(total=100, status_forcelist=(503,), backoff_factor=0.1)))
+
+        def answered(query: str) -> list[Any]:
+            asked = query.replace("$model", ".*").replace("$replica", ".*")
+            answer = session.get(f"{url}/api/v1/query", params={"query": asked}, timeout=HANG_S).json()
+            assert answer["status"] == "success", f"{asked}: {answer}"
+            series: list[Any] = answer["data"]["result"]
+            return series
+
+        for query in every - unanswered:
+            answered(query)
+        until_s = time.monotonic() + HANG_S
+        while unanswered and time.monotonic() < until_s:
+            assert seen.complete("seen by Prometheus").status_code == 200
+            unanswered = {query for query in unanswered if not answered(query)}
+    assert not unanswered

@@ -24,12 +24,12 @@ PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 COLUMNS = 24
 
 
-def queries() -> Iterator[str]:
+def queries(rate_interval: str = "1m") -> Iterator[str]:
     """Every query of the board, with values for Grafana's own variables."""
     found = [target["expr"] for panel in PANELS for target in panel["targets"]]
     found += [annotation["expr"] for annotation in BOARD["annotations"]["list"]]
     for query in found:
-        for variable, value in (("$__rate_interval", "1m"), ("$__interval", "15s")):
+        for variable, value in (("$__rate_interval", rate_interval), ("$__interval", "15s")):
             query = query.replace(variable, value)
         yield query
 
