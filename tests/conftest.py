@@ -22,6 +22,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process of a service wou
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")  # how fast an example is depends on what else the machine does
+settings.register_profile("long", settings.get_profile("no clock"), max_examples=2_000)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; Serve is ended by this signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput") and hasattr(os, "setsid"):
         os.setsid()
+    if config.getoption("--long"):
+        settings.load_profile("long")  # before the modules are imported that take its numbers
 
 
 def pytest_collection_finish() -> None:

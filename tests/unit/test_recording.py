@@ -189,7 +189,7 @@ def test_that_a_jump_that_cannot_have_come_is_left_out(jump: ClockJump, tmp_path
 # What can be wrong with it --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0.0, 1.0, exclude_max=True))
 @pytest.mark.promise("T15")
 def test_that_a_recording_cut_anywhere_is_read_up_to_there(
@@ -211,7 +211,7 @@ def test_that_a_recording_cut_anywhere_is_read_up_to_there(
     assert "breaks off" in damage
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0.0, 1.0, exclude_max=True), bit=st.integers(0, 7))
 @pytest.mark.promise("T15")
 def test_that_a_flipped_bit_costs_a_second_and_changes_nothing_else(
