@@ -172,8 +172,8 @@ class SamplingParams:
     seed: int | None = None  # makes the draws repeatable, whatever else is in the batch
     stop: tuple[str, ...] = ()  # texts that end the completion; they are not part of it
     ignore_eos: bool = False  # go on to `max_tokens` even where the model says that it is done
-    may_be_fewer: bool = False  # than `max_tokens`, where there is no room for so many
-    logprobs: int | None = None  # tell how likely each token was, and so many that were likeliest
+    may_be_fewer: bool = False  # than `max_tokens`, where there is less room
+    logprobs: int | None = None  # tell how likely each token was, and this many of the likeliest
     judges_prompt: bool = False  # tell it of the tokens of the prompt too
 
     def __post_init__(self) -> None:
@@ -199,7 +199,7 @@ class SamplingParams:
         return 1 if self.may_be_fewer else self.max_tokens
 
     def within(self, room: int) -> Self:
-        """The same for a prompt that leaves room for so many tokens."""
+        """The same for a prompt that leaves room for `room` tokens."""
         return replace(self, max_tokens=min(self.max_tokens, room)) if self.may_be_fewer else self
 
 

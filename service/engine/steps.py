@@ -4,7 +4,7 @@ A GPU computes while Python goes on. So the next step is launched before the tok
 Python does with these takes no time of the GPU:
 
     GPU      step 1 │ step 2          │ step 3          │
-    Python          │ reads 1, its text, who joins; launches 3 │ reads 2 …
+    Python          │ reads 1, its text; admits; launches 3 │ reads 2 …
 
 vLLM (https://blog.vllm.ai/2025/01/27/v1-alpha-release.html) and SGLang (https://lmsys.org/blog/2024-12-04-sglang-v0-4/)
 overlap them as well. A row that ends is computed in one step more, whose token is dropped, and a request joins a step

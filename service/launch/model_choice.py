@@ -45,7 +45,7 @@ class ModelChoice:
     def bring(self, report: Report, on_other: Callable[[], None]) -> None:
         """Fetch and convert as needed, and see that memory holds the model; raises `ModelError` or `StartError`.
 
-        Where the large model of a user who named none cannot be had, `on_other` is called and the small one is brought.
+        Where no model was named and the large one cannot be had, `on_other` is called and the small one is brought.
         """
         if self.is_open and self.name == LARGE_MODEL:
             try:

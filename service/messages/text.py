@@ -76,7 +76,7 @@ def format_duration(seconds: float) -> str:
 
 
 def clock_text(wall_s: float, decimals: int = 0) -> str:
-    """The local time of day of so many seconds since 1970, rounded down."""
+    """The local time of day at `wall_s`, in seconds since 1970, rounded down."""
     scaled = math.floor(wall_s * 10**decimals + 1e-6)
     whole, fraction = divmod(scaled, 10**decimals)
     text = time.strftime("%H:%M:%S", time.localtime(whole))

@@ -201,8 +201,8 @@ def _silent(of: Situation) -> Verdict | None:
     lasting = [s for s in silences if s.start_s <= of.at_s and (s.end_s is None or of.at_s < s.end_s)]
     if not lasting:
         return None
-    who, _, how_long = lasting[-1].text.rpartition(" for ")
-    return Verdict("silent", f"{who[0].upper()}{who[1:]} for ", how_long, "", ": shown as last heard")
+    what, _, how_long = lasting[-1].text.rpartition(" for ")
+    return Verdict("silent", f"{what[0].upper()}{what[1:]} for ", how_long, "", ": shown as last heard")
 
 
 def _growing(of: Situation) -> Verdict | None:

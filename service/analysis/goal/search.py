@@ -1,7 +1,7 @@
 """The search for the cheapest settings that hold objectives, among all that can be simulated.
 
-Every setting is simulated in a few runs. It is out as soon as so many runs have failed that nine of ten can no longer
-be kept, and the cheapest that is left is simulated until it holds or is out (racing: Maron and Moore, "Hoeffding
+Every setting is simulated in a few runs. It is out as soon as too many runs have failed for nine of ten to be
+kept, and the cheapest that is left is simulated until it holds or is out (racing: Maron and Moore, "Hoeffding
 Races", NIPS 1993; here with no error, since a setting that is out would be out after all runs, too). What the frontier
 consists of and what just misses gets all runs.
 

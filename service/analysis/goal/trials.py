@@ -25,7 +25,7 @@ ROUNDING: Final = 1e-9  # 0.95 · 300 is a little less than 285, or a little mor
 
 
 class Choice(NamedTuple):
-    """Settings on so many replicas."""
+    """Settings, and the number of replicas that have them."""
 
     settings: Settings
     replicas: int
@@ -154,7 +154,7 @@ class Trials:
         return outcome
 
     def on(self, replicas: int) -> Predictor:
-        """The predictor for so many replicas, each as fast as the observed ones are."""
+        """The predictor for `replicas` replicas, each as fast as the observed ones are."""
         return replace(self.predictor, conditions=replace(self.predictor.conditions, replicas=replicas))
 
     def _run(self, choice: Choice, number: int) -> SimulatedRun:

@@ -375,7 +375,7 @@ def _run(compute, threads, tasks):
 
 
 def run(tasks: NDArray[np.int64], threads: int) -> None:
-    """Compute tasks, [number, TASK], one after the other on so many of torch's threads."""
+    """Compute tasks, [number, TASK], one after the other, each on `threads` of torch's threads."""
     _run(_compute.address, threads, tasks)
 
 
