@@ -33,7 +33,10 @@ def environment(folder: Path, client: Client) -> Path:
     place = folder / client.name.replace(" ", "-")
     if not place.exists() and client.language == "python":
         venv.create(place, with_pip=True)
-        _install(place, str(place / "bin" / "python"), "-m", "pip", "--quiet", "install", *client.packages)
+        pip = (str(place / "bin" / "python"), "-m", "pip", "--quiet")
+        _install(place, *pip, "install", *client.packages)
+        if client.unwanted:
+            _install(place, *pip, "uninstall", "--yes", *client.unwanted)
     elif not place.exists():
         place.mkdir()
         if client.language == "node":

@@ -22,6 +22,7 @@ class Client:
         packages: with their versions; the first is the client itself.
         begin: what each of its programs begins with.
         ways: a program by what it shows, which prints the text that came.
+        unwanted: packages that come with it and are taken out.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Client:
     packages: tuple[str, ...]
     begin: str
     ways: Mapping[str, str]
+    unwanted: tuple[str, ...] = ()
 
     def program(self, way: str) -> str:
         return dedent(self.begin) + dedent(self.ways[way])
@@ -314,7 +316,7 @@ CLIENTS: Final = (
             program = pathlib.Path(sys.executable).with_name("guidellm")
             subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL)
             requests = json.loads((folder / "report.json").read_bytes())["benchmarks"][0]["requests"]
-            print({how: len(those) for how, those in requests.items()})
+            print({how: len(those or ()) for how, those in requests.items()})
             sys.exit(not requests["successful"])
         """,
         {TEXT_STREAM: 'run("/v1/completions")', CHAT_STREAM: 'run("/v1/chat/completions")'},
@@ -369,6 +371,7 @@ CLIENTS: Final = (
             TEXT_STREAM: 'run("openai", "/completions")',
             CHAT_STREAM: 'run("openai-chat", "/chat/completions")',
         },
+        unwanted=("torchvision", "torchaudio", "torchcodec"),  # built for CUDA: torch for the processor refuses them
     ),
     Client(
         "lm-eval local-completions",
