@@ -213,7 +213,7 @@ def serve_client() -> ServeControllerClient:
 
 def forget_controller() -> None:
     """WORKAROUND ray 2.60: a controller that has ended for good is kept in mind, and a new Serve's is never found."""
-    context._disconnect()
+    context._disconnect()  # type: ignore[no-untyped-call]
 
 
 def _again(client: ServeControllerClient, application: str, name: str, changes: Mapping[str, Any]) -> bytes:
