@@ -254,7 +254,8 @@ class EarlyFormation(Generic[Item]):
         in_force = self._rules_of_batch_begun_at(max(self._sealed_s, entries[0].enqueued_s))
         self._sealed_s = now_s
         rules = Rules.of(in_force.settings, in_force.version, self._memory_tokens)
-        staying = [entry for entry in entries if entry in self._waiting]  # Ray seals those that have left as well
+        # Ray seals those that have left as well, and one that leaves at this moment is still known as waiting.
+        staying = [entry for entry in entries if entry in self._waiting and not entry.future.done()]
         for entry in staying:
             del self._waiting[entry]
         for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):

@@ -62,7 +62,7 @@ BUGS = (
         ("requests join ahead of sealed batches", "if not self._is_continuous or self._early.has_sealed:", "if not self._is_continuous:"),
         ("the queue holds one more than it may", "if queued >= self.in_force.settings.max_queued_requests:", "if queued > self.in_force.settings.max_queued_requests:"),
         ("a sealed batch wakes no runner", "self._on_formed(batch)\n        self._changed.set()", "self._on_formed(batch)"),
-        ("cancelled requests are sealed", "staying = [entry for entry in entries if entry in self._waiting]", "staying = [entry for entry in entries if self._waiting.setdefault(entry) is None]"),
+        ("cancelled requests are sealed", "if entry in self._waiting and not entry.future.done()]", "if self._waiting.setdefault(entry) is None]"),
         ("a sealed batch has the newest rules", "return self._history[0][1]", "return self._history[-1][1]"),
         ("the newest sealed batch runs first", "return self._sealed.popleft()", "return self._sealed.pop()"),
         ("what Ray has not sealed is overtaken", 'if in_force.settings.formation != "early" and self._waiting:', "if False:"),

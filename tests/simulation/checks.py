@@ -20,8 +20,8 @@ from tests.simulation.world import BEGIN_S
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
 
-SLACK_S: Final = 0.1
-"""Of a wait, for what else the process has to do."""
+SLACK_S: Final = 0.25
+"""Of a wait, for what else the process has to do: after a stop, with all that has come meanwhile."""
 
 SCRAPED_SEEDS: Final = 10
 """Of so many one is asked for what Prometheus reads, which takes a third of the time of a seed."""

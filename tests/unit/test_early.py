@@ -68,6 +68,15 @@ async def test_what_waits_for_ray_to_seal_it_runs_before_what_comes_to_another_f
     await replica.close()
 
 
+async def test_a_request_that_ends_as_the_formation_changes_is_in_no_batch(replica: GatedReplica) -> None:
+    gone, stays = await replica.submit("gone"), await replica.submit("stays")
+    replica.generation.requests.finish(gone, "failed", "Its time is over.")
+    replica.apply(Settings(formation="late", batch_wait_timeout_s=0.0))
+    replica.allow(ENOUGH)
+    await replica.ended()
+    assert (gone.state, gone.batch, stays.state) == ("failed", None, "done")
+
+
 async def test_a_batch_carries_the_settings_that_were_in_force_when_it_began() -> None:
     formed: list[Batch[str]] = []
     sealed = asyncio.Event()
