@@ -173,8 +173,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()  # texts that end the completion; they are not part of it
     ignore_eos: bool = False  # go on to `max_tokens` even where the model says that it is done
     may_be_fewer: bool = False  # than `max_tokens`, where there is less room
-    logprobs: int | None = None  # tell how likely each token was, and this many of the likeliest
-    judges_prompt: bool = False  # tell it of the tokens of the prompt too
+    logprobs: int | None = None  # report how likely each token was, and this many of the likeliest
+    judges_prompt: bool = False  # report that of the prompt's tokens too
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

@@ -180,6 +180,7 @@ class Hub:
         """Remember which replicas Serve stops: one of these that ends without a last word has left, and is not lost."""
         known = await self._redeployer.known()
         # Of a deployment that is deleted, Serve names no replica any more while the last of them still end.
+        self._stopping -= known - self._redeployer.leaving
         self._stopping |= self._redeployer.leaving if known else self._state.names.keys()
 
     async def metrics(self) -> bytes:

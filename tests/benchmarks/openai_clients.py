@@ -334,9 +334,9 @@ CLIENTS: Final = (
             words += ["--concurrency", "4", "--request-count", "8", "--isl", "16", "--osl", "8", *more]
             program = pathlib.Path(sys.executable).with_name("aiperf")
             ran = subprocess.run([program, *words, "--output-artifact-dir", folder], stdout=subprocess.PIPE)
-            told = json.loads((folder / "profile_export_aiperf.json").read_bytes())
-            print({name: told.get(name, {}).get("avg") for name in ("request_count", "error_request_count")})
-            sys.exit(ran.returncode or not told.get("request_count"))
+            report = json.loads((folder / "profile_export_aiperf.json").read_bytes())
+            print({name: report.get(name, {}).get("avg") for name in ("request_count", "error_request_count")})
+            sys.exit(ran.returncode or not report.get("request_count"))
         """,
         {
             TEXT: 'run("completions")',
@@ -363,9 +363,9 @@ CLIENTS: Final = (
             serve.add_cli_args(parser)
             with contextlib.redirect_stdout(sys.stderr):
                 serve.main(parser.parse_args(words))
-            told = json.loads((folder / "r.json").read_bytes())
-            print({name: told[name] for name in ("completed", "failed", "total_output_tokens")})
-            sys.exit(told["completed"] < 8)
+            report = json.loads((folder / "r.json").read_bytes())
+            print({name: report[name] for name in ("completed", "failed", "total_output_tokens")})
+            sys.exit(report["completed"] < 8)
         """,
         {
             TEXT_STREAM: 'run("openai", "/completions")',
