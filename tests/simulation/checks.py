@@ -20,8 +20,8 @@ from tests.simulation.world import BEGIN_S
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
 
-SLACK_S: Final = 0.25
-"""Of a wait, for what else the process has to do: after a stop, with all that has come meanwhile."""
+SLACK_S: Final = 0.1
+"""Of a wait, for what else the process has to do."""
 
 SCRAPED_SEEDS: Final = 10
 """Of so many one is asked for what Prometheus reads, which takes a third of the time of a seed."""
@@ -97,6 +97,8 @@ class Checks:
         if cancelled != cancelled_by_then:  # others are the oldest now
             since_s = now_s
         self._idle[replica] = cancelled, since_s
+        if replica.process.is_catching_up:
+            return
         if now_s - max(since_s, replica.process.awake_since_s) > longest_s + SLACK_S:
             self.fail(f"{waiting} wait before the idle engine of {generation.replica}")
 

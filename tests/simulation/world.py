@@ -146,6 +146,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
 
     Attributes:
         awake_since_s: the end of its latest stop, which may be still to come.
+        is_catching_up: it has been stopped, and has not run all callbacks since that have come meanwhile.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -156,6 +157,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
         self.is_alive = True
         self.on_death: list[Callable[[], None]] = []
         self.awake_since_s = 0.0
+        self.is_catching_up = False
         self._ready: deque[asyncio.Handle] = deque()
         self._threads: dict[Thread, bool] = {}  # each with whether it is due
 
@@ -179,6 +181,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
     def stop_for(self, seconds: float) -> None:
         """Stand still, as after SIGSTOP, until SIGCONT."""
         self.awake_since_s = max(self.awake_since_s, self.world.now_s + seconds)
+        self.is_catching_up = True
         for runner in (self, *self._threads):
             self.world.remove(runner)
         self.world.call_at(self.awake_since_s, self._go_on)
@@ -206,6 +209,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
         handle = self._ready.popleft()
         if not self._ready:
             self.world.remove(self)
+            self.is_catching_up = False
         if not handle.cancelled():
             asyncio._set_running_loop(self)
             handle._run()  # as every event loop of asyncio does
