@@ -30,7 +30,7 @@ from tests.service import HANG_S
 from tests.service.conftest import STATES, ServiceProcess
 from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
 
-STAND_IN = ("--app", "tests.service.stand_in:build")
+STAND_IN = ("--app", "tests.service.stand_in:build", "--port", "0")  # the first free port may be another test's next
 STAGES = ["check", "ray", "serve", "load", "answer"]
 
 pytestmark = [
