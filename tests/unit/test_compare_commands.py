@@ -11,6 +11,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,10 +26,12 @@ from service.commands import compare, deploy_config, goal, sweep
 from service.commands.cli import Server
 from service.commands.goal import GoalReport
 from service.commands.remote import RemoteService
-from service.commands.runs import put_in_force
+from service.commands.runs import MeasuredService, put_in_force
 from service.commands.watching import Watched
+from service.load.report import LoadReport
 from service.messages.load import ClosedLoop, Poisson, RunLoad
 from service.messages.settings import Settings
+from service.messages.telemetry import BatchRecord
 from tests.synthetic_run import Step, SyntheticRun, filled_history
 
 SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")
@@ -94,7 +97,18 @@ def test_that_a_comparison_is_carried_out_and_written(
     assert files["html"].read_text().startswith("<!DOCTYPE html>")
 
 
-def test_that_sides_may_differ_in_load_at_the_same_throughput(url: str, tmp_path: Path) -> None:
+def test_that_sides_may_differ_in_load_at_the_same_throughput(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MeasuredService.run
+    reports: list[LoadReport] = []
+
+    async def reported(*arguments: Any) -> tuple[LoadReport, list[BatchRecord]]:
+        report, batches = await run(*arguments)
+        reports.append(report)
+        return report, batches
+
+    monkeypatch.setattr(MeasuredService, "run", reported)
     path = tmp_path / "result.json"
     sides = ["--a", "max_batch_size=16", "--b", "max_batch_size=16,pattern=poisson", "--match-throughput"]
 
@@ -104,7 +118,9 @@ def test_that_sides_may_differ_in_load_at_the_same_throughput(url: str, tmp_path
     pattern = result.plan.b.load.pattern
     assert isinstance(result.plan.a.load.pattern, ClosedLoop)
     assert isinstance(pattern, Poisson)
-    assert pattern.rate_per_s > 20  # 8 users, 20 ms an answer
+    assert len(reports) == 5  # A to be matched, then two rounds of both
+    assert reports[0].pattern == result.plan.a.load.pattern
+    assert pattern.rate_per_s == pytest.approx(reports[0].requests_per_s)
 
 
 def test_that_ctrl_c_ends_it_and_keeps_the_rounds_that_were_made(url: str, tmp_path: Path) -> None:
