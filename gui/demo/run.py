@@ -154,7 +154,10 @@ class Demo(QObject):
             self._is_under_load = True
             self._half_way.start(round(self._demo_s / 2 * 1e3))
             self._end.start(round(self._demo_s * 1e3))
-        if self._is_draining and frame.pattern is None and not frame.totals.outstanding:
+        is_drained = self._is_draining and frame.pattern is None and not frame.totals.outstanding
+        if is_drained and not self._is_over:
+            if not frame.totals.sent:  # arrivals are random: the first may be due later
+                self._app.complain(f"No request was due within the demo's {self._demo_s:g} s: run it for longer.")
             self._finish()
 
     def _on_telemetry_came(self, frame: TelemetryFrame) -> None:

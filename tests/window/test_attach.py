@@ -221,7 +221,7 @@ def test_that_a_demo_runs_on_a_service_that_was_there_and_leaves_its_settings(
     qtbot: QtBot, qapp: QApplication, other: tuple[ServiceProcess, Ready], tmp_path: Path
 ) -> None:
     service, ready = other
-    arguments = Arguments(theme="dark", attachment=Attachment(ready.url), demo_s=1.0, report=tmp_path / "report.json")
+    arguments = Arguments(theme="dark", attachment=Attachment(ready.url), demo_s=3.0, report=tmp_path / "report.json")
     batchscope = Batchscope(qapp, arguments)
     demo = Demo(batchscope, arguments)
     with qtbot.waitSignal(batchscope.closed):

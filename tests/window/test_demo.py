@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_that_a_demo_whose_service_fails_says_so_and_ends(
     assert "The model is not there." in capsys.readouterr().err
     assert arguments.report is not None
     assert json.loads(arguments.report.read_text())["requests"]["sent"] == 0
+
+
+def test_that_a_demo_too_short_for_a_request_says_so(
+    qtbot: QtBot,
+    qapp: QApplication,
+    arguments: Arguments,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("gui.demo.run.LOAD", ConstantRate(rate_per_s=0.01))
+    demo = run(qtbot, qapp, dataclasses.replace(arguments, demo_s=0.1), scripted())
+
+    assert demo.exit_code == 1
+    assert capsys.readouterr().err == "batchscope: No request was due within the demo's 0.1 s: run it for longer.\n"
 
 
 def test_that_a_demo_whose_report_cannot_be_written_fails(qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> None:
