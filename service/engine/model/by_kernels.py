@@ -102,9 +102,10 @@ class WholePass:
 
     def _differences(self, shapes: Sequence[Shape]) -> NDArray[np.int64]:
         """What layers, which are of one shape, differ by from the first: the addresses of their weights."""
-        tasks = np.stack([kernels.as_program(*self._tasks(each, shapes)) for each in self._layers])
-        if (tasks[..., 0] != tasks[0, :, 0]).any():
+        programs = [kernels.as_program(*self._tasks(each, shapes)) for each in self._layers]
+        if len({program[:, 0].tobytes() for program in programs}) > 1:
             raise ValueError("its layers keep their weights in several ways")
+        tasks = np.stack(programs)
         own: NDArray[np.int64] = tasks[:, ~_attends(tasks[0])]
         differences: NDArray[np.int64] = own - own[0]
         return differences
