@@ -10,15 +10,16 @@ from typing import Final, NamedTuple, TypeAlias
 from service.messages.telemetry import FINAL_STATES, BatchRecord, ReplicaStatus, RequestRecord, TokenGaps
 
 
-class TraceParent(NamedTuple):
-    """The span of a client that a request belongs to: the headers of W3C's trace context, as they came."""
+class TraceContext(NamedTuple):
+    """What a span takes over from the HTTP request: the headers of W3C's trace context, as they came, and its kind."""
 
-    traceparent: str
+    traceparent: str = ""
     tracestate: str = ""
+    is_chat: bool = False
 
 
-parent: Final[ContextVar[TraceParent | None]] = ContextVar("parent", default=None)
-"""The span that the client has named in the HTTP request under way."""
+trace_context: Final[ContextVar[TraceContext | None]] = ContextVar("trace_context", default=None)
+"""Of the HTTP request under way, where requests are traced."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,14 @@ class Changes:
     Attributes:
         gaps: times between tokens, each in one of these values alone.
         waited_s: of each batch that was formed, how long its oldest member had waited in the queue.
-        parents: of requests that have ended, by their ids, where the client named its span.
+        contexts: of requests that have ended, by their ids, where requests are traced.
     """
 
     batches: tuple[BatchRecord, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
     gaps: tuple[TokenGaps, ...] = ()
     waited_s: tuple[float, ...] = ()
-    parents: Mapping[str, TraceParent] = field(default_factory=dict)
+    contexts: Mapping[str, TraceContext] = field(default_factory=dict)
 
     @property
     def ended_batches(self) -> list[BatchRecord]:

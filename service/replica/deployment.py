@@ -74,14 +74,14 @@ from service.replica.hub_link import HubLink
 from service.replica.ray_metrics import RayMetrics
 from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.requests import TextChunk
-from service.replica.tracing import parents_from_environment, spans_from_environment
+from service.replica.tracing import contexts_from_environment, spans_from_environment
 from service.workloads.catalog import about
 
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None, responses=ERROR_ANSWERS)
-api.add_middleware(parents_from_environment)
+api.add_middleware(contexts_from_environment)
 api.add_middleware(doors_from_environment)
 install_error_handlers(api)
 

@@ -17,7 +17,7 @@ from service.engine.job import Admit, Conversation, DeviceLostError, Engine, Job
 from service.messages.objectives import Objectives
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import BatchWork
-from service.replica.changes import parent
+from service.replica.changes import trace_context
 from service.replica.recorder import Recorder
 from service.replica.requests import GenerationError, GenerationRequest, LiveRequests, TextChunk
 from service.replica.step_watch import EngineStalledError, StepWatch
@@ -107,8 +107,8 @@ class Generation:
             self.recorder.count(received=1, refused=1)
             raise
         request = GenerationRequest(job, client_id, streamed, received_s, self.clock())
-        if (named := parent.get()) is not None:
-            self.recorder.note_parent(job.id, named)
+        if (context := trace_context.get()) is not None:
+            self.recorder.note_trace_context(job.id, context)
         try:
             request.answered = self.batcher.submit(request, request.tokens)
         except QueueFullError as error:

@@ -17,7 +17,7 @@ from service.messages.clock import monotonic_clock_id
 from service.messages.gaps import GAPS_STEP_S, Gaps
 from service.messages.objectives import Objectives
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TokenGaps
-from service.replica.changes import Changes, Listener, TraceParent
+from service.replica.changes import Changes, Listener, TraceContext
 from service.replica.metrics import Counts, Tally
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Recorder:
         self._replica = replica
         self._tally = Tally(objectives)
         self._waited_s: deque[float] = deque(maxlen=MAX_UNREPORTED)
-        self._parents: dict[str, TraceParent] = {}  # of requests that have not ended
+        self._contexts: dict[str, TraceContext] = {}  # of requests that have not ended
         self._requests: dict[Recordable, None] = {}
         self._gaps: deque[TokenGaps] = deque(maxlen=MAX_UNREPORTED_STEPS)
         self._gaps_end_s = 0.0  # of the newest step
@@ -130,9 +130,9 @@ class Recorder:
             del self._requests[next(iter(self._requests))]
         self.news.set()
 
-    def note_parent(self, request: str, parent: TraceParent) -> None:
-        """The client has named the span that the request with that id, which is noted next, belongs to."""
-        self._parents[request] = parent
+    def note_trace_context(self, request: str, context: TraceContext) -> None:
+        """The request with that id, which is noted next, came by HTTP with this context."""
+        self._contexts[request] = context
 
     def note_batch(self, record: BatchRecord) -> None:
         self.batches[record.id] = record
@@ -211,8 +211,9 @@ class Recorder:
 
     def _pass_on(self, changes: Changes, status: ReplicaStatus) -> None:
         """Count the changes, with what is known of them beside the records, and hand them to the listeners."""
-        parents = {each.id: self._parents.pop(each.id) for each in changes.ended_requests if each.id in self._parents}
-        changes = replace(changes, waited_s=tuple(self._waited_s), parents=parents)
+        ended = [each.id for each in changes.ended_requests if each.id in self._contexts]
+        contexts = {request: self._contexts.pop(request) for request in ended}
+        changes = replace(changes, waited_s=tuple(self._waited_s), contexts=contexts)
         self._waited_s.clear()
         self._tally.add(changes)
         for listener in list(self.listeners):

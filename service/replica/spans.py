@@ -1,6 +1,6 @@
 """Requests as spans of OpenTelemetry, made when they have ended, and sent by OTLP.
 
-    text_completion SmolLM2      the request, from its arrival to its end; child of the client's span, if it named one
+    chat SmolLM2                 the request, from its arrival to its end; child of the client's span, if it named one
     ├── waiting                  in the queue
     └── batch                    in its batch, whose size, members and release reason are attributes
         ├── sealed               until the engine took it
@@ -31,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord
 from service.messages.workload import TEXT
-from service.replica.changes import Changes, TraceParent
+from service.replica.changes import Changes, TraceContext
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class SpanSender:
             if request.batch in formed:
                 self._batches.setdefault(request.id, formed[request.batch])
         for request in changes.ended_requests:
-            maker.make(request, self._batches.pop(request.id, None), changes.parents.get(request.id))
+            maker.make(request, self._batches.pop(request.id, None), changes.contexts.get(request.id, TraceContext()))
 
     def _on_made(self, made: Future[None]) -> None:
         self._pending.release()
@@ -98,14 +98,16 @@ class SpanMaker:
         self._status = status
         self._ahead_ns = ahead_ns
 
-    def make(self, request: RequestRecord, batch: BatchRecord | None, named: TraceParent | None) -> None:
+    def make(self, request: RequestRecord, batch: BatchRecord | None, context: TraceContext) -> None:
         """The spans of a request, in its batch if it had one, as a child of the span that the client has named."""
         assert request.finished_s is not None
         ended_s = request.finished_s
-        operation = "text_completion" if self._status.unit == TEXT.unit else "call"
+        of_text = "chat" if context.is_chat else "text_completion"
+        operation = of_text if self._status.unit == TEXT.unit else "call"
+        headers = {"traceparent": context.traceparent, "tracestate": context.tracestate}
         whole = self._tracer.start_span(
             f"{operation} {self._status.model}",
-            Context() if named is None else PROPAGATOR.extract(named._asdict(), Context()),
+            PROPAGATOR.extract(headers, Context()),
             SpanKind.SERVER,
             {"gen_ai.operation.name": operation, "gen_ai.request.model": self._status.model, **_of_request(request)},
             start_time=self._ns(request.received_s),

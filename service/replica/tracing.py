@@ -1,4 +1,4 @@
-"""Whether requests are traced, as OpenTelemetry's variables say, and of which span of a client each is a part."""
+"""Whether requests are traced, as OpenTelemetry's variables say, and what their spans take over from HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.replica.changes import TraceParent, parent
+from service.replica.changes import TraceContext, trace_context
 
 if TYPE_CHECKING:
     from service.replica.spans import SpanSender
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL: Final = "http/protobuf"
+CHAT: Final = "/chat/completions"
 LONGEST_HEADER: Final = 512  # characters, as W3C's specification asks for
 
 
@@ -52,13 +53,13 @@ def spans_from_environment(replica: str, environment: Mapping[str, str] = os.env
     return SpanSender(replica)
 
 
-def parents_from_environment(app: ASGIApp) -> ASGIApp:
-    """`app`, whose requests know the span that the client has named; `app` itself where nothing is traced."""
-    return Parents(app) if is_traced() else app
+def contexts_from_environment(app: ASGIApp) -> ASGIApp:
+    """`app`, whose requests know their `TraceContext`; `app` itself where nothing is traced."""
+    return TraceContexts(app) if is_traced() else app
 
 
-class Parents:
-    """Notes the headers of W3C's trace context, as pure ASGI middleware."""
+class TraceContexts:
+    """Notes the `TraceContext` of each HTTP request, as pure ASGI middleware."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -67,6 +68,6 @@ class Parents:
         headers = {
             name: value.decode("latin-1") for name, value in scope.get("headers", ()) if len(value) <= LONGEST_HEADER
         }
-        if b"traceparent" in headers:
-            parent.set(TraceParent(headers[b"traceparent"], headers.get(b"tracestate", "")))
+        parent, state = (headers.get(name, "") for name in (b"traceparent", b"tracestate"))
+        trace_context.set(TraceContext(parent, state, is_chat=scope.get("path", "").endswith(CHAT)))
         await self._app(scope, receive, send)

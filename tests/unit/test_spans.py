@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from service.messages.settings import Settings
-from service.replica.changes import TraceParent, parent
+from service.replica.changes import TraceContext, trace_context
 from service.replica.spans import SpanSender
-from service.replica.tracing import Parents, is_traced, parents_from_environment, spans_from_environment
+from service.replica.tracing import TraceContexts, contexts_from_environment, is_traced, spans_from_environment
 from tests.otlp_receiver import Receiver, Span, receiver
 from tests.unit.gated_replica import GatedReplica
 from tests.unit.test_telemetry import status
 
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CHAT = "/v1/chat/completions"
 SPANS_OF_A_REQUEST = 6
 
 
@@ -37,15 +38,15 @@ def sender(collector: Receiver) -> Iterator[SpanSender]:
     sender.close()
 
 
-async def answered(sender: SpanSender, *parents: TraceParent | None, prompts: tuple[str, ...] = ("a",)) -> None:
-    """Have a replica answer a batch of a request each, whose clients have named these spans."""
+async def answered(sender: SpanSender, *contexts: TraceContext | None, prompts: tuple[str, ...] = ("a",)) -> None:
+    """Have a replica answer a batch of a request each, which came with these contexts."""
     replica = GatedReplica(Settings(max_batch_size=8, batch_wait_timeout_s=0.0))
     recorder = replica.generation.recorder
     recorder.listeners.append(sender)
-    for named, prompt in zip(parents, prompts * len(parents), strict=False):
-        parent.set(named)
+    for context, prompt in zip(contexts, prompts * len(contexts), strict=False):
+        trace_context.set(context)
         await replica.submit(prompt, max_tokens=2)
-    parent.set(None)
+    trace_context.set(None)
     replica.allow(20)
     await replica.ended()
     recorder.report(status(at_s=time.monotonic()))
@@ -90,24 +91,30 @@ async def test_that_a_request_is_a_span_with_its_stages_and_its_batch_in_it(
 
 
 async def test_that_the_span_of_the_client_is_the_parent(sender: SpanSender, collector: Receiver) -> None:
-    await answered(sender, TraceParent(f"00-{TRACE}-{CLIENT}-01"), None)
+    await answered(sender, TraceContext(f"00-{TRACE}-{CLIENT}-01"), None)
     spans = collector.spans(lambda spans: len(spans) == 2 * SPANS_OF_A_REQUEST)
     whole = [span for span in spans if span.name == "text_completion m"]
     assert [span.parent for span in whole if span.trace == TRACE] == [CLIENT]
     assert [span.parent for span in whole if span.trace != TRACE] == [""]
 
 
+async def test_that_a_chat_is_named_as_one(sender: SpanSender, collector: Receiver) -> None:
+    await answered(sender, TraceContext(is_chat=True))
+    (whole,) = [span for span in collector.spans() if span.parent == ""]
+    assert (whole.name, whole.attributes["gen_ai.operation.name"]) == ("chat m", "chat")
+
+
 async def test_that_a_client_that_is_not_traced_has_no_spans_here_either(
     sender: SpanSender, collector: Receiver
 ) -> None:
-    await answered(sender, TraceParent(f"00-{TRACE}-{CLIENT}-00"), None)
+    await answered(sender, TraceContext(f"00-{TRACE}-{CLIENT}-00"), None)
     spans = collector.spans(lambda spans: len(spans) >= SPANS_OF_A_REQUEST)
     assert TRACE not in {span.trace for span in spans}
 
 
 @pytest.mark.parametrize("nonsense", ["", "00-1-2-01", f"00-{'0' * 32}-{CLIENT}-01", "x" * 500])
 async def test_that_a_parent_that_cannot_be_is_none(sender: SpanSender, collector: Receiver, nonsense: str) -> None:
-    await answered(sender, TraceParent(nonsense, "=,=,="))
+    await answered(sender, TraceContext(nonsense, "=,=,="))
     (whole,) = [span for span in collector.spans() if span.name == "text_completion m"]
     assert whole.parent == ""
 
@@ -123,22 +130,22 @@ async def test_that_the_environment_names_the_service(collector: Receiver, monke
 async def test_that_a_sampler_of_the_environment_chooses(collector: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     sender = SpanSender("r1")
-    await answered(sender, TraceParent(f"00-{TRACE}-{CLIENT}-01"), None)
+    await answered(sender, TraceContext(f"00-{TRACE}-{CLIENT}-01"), None)
     assert {span.trace for span in collector.spans()} == {TRACE}
     sender.close()
 
 
 async def test_that_the_headers_of_a_request_are_noted_while_it_is_served() -> None:
-    seen: list[TraceParent | None] = []
+    seen: list[TraceContext | None] = []
 
     async def app(*_: Any) -> None:
-        seen.append(parent.get())
+        seen.append(trace_context.get())
 
-    headers = [(b"traceparent", f"00-{TRACE}-{CLIENT}-01".encode()), (b"tracestate", b"a=b"), (b"x", b"y")]
-    for given in (headers, [(b"traceparent", b"0" * 10_000)], []):
-        parent.set(None)
-        await Parents(app)({"type": "http", "headers": given}, None, None)  # type: ignore[arg-type]
-    assert seen == [TraceParent(f"00-{TRACE}-{CLIENT}-01", "a=b"), None, None]
+    parent = [(b"traceparent", f"00-{TRACE}-{CLIENT}-01".encode()), (b"tracestate", b"a=b"), (b"x", b"y")]
+    for path, headers in (("/v1/completions", parent), ("/", [(b"traceparent", b"0" * 10_000)]), (CHAT, [])):
+        trace_context.set(None)
+        await TraceContexts(app)({"type": "http", "path": path, "headers": headers}, None, None)  # type: ignore[arg-type]
+    assert seen == [TraceContext(f"00-{TRACE}-{CLIENT}-01", "a=b"), TraceContext(), TraceContext(is_chat=True)]
 
 
 def test_that_nothing_is_traced_unless_the_environment_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +154,7 @@ def test_that_nothing_is_traced_unless_the_environment_says_where_to(monkeypatch
         monkeypatch.delenv(variable, raising=False)
     assert spans_from_environment("r1") is None
     app = object()
-    assert parents_from_environment(app) is app  # type: ignore[comparison-overlap,arg-type]
+    assert contexts_from_environment(app) is app  # type: ignore[comparison-overlap,arg-type]
     assert is_traced({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"})
     assert not is_traced(endpoint | {"OTEL_SDK_DISABLED": "true"})
     assert not is_traced(endpoint | {"OTEL_TRACES_EXPORTER": "none"})
