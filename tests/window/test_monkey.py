@@ -18,6 +18,7 @@ from service.messages.settings import Settings
 from tests.window.conftest import start_service
 
 ACTIONS = 400
+MANY_ACTIONS = 10_000
 KEYS = [
     Qt.Key.Key_Left,
     Qt.Key.Key_Right,
@@ -83,15 +84,23 @@ class Monkey:
 
 
 @pytest.mark.promise("T23")
-def test_that_no_random_action_breaks_the_window(qtbot: QtBot, batchscope: Batchscope) -> None:
+def test_that_no_random_action_breaks_the_window(
+    qtbot: QtBot, batchscope: Batchscope, is_long: bool, record_property: Callable[[str, object], None]
+) -> None:
+    actions = MANY_ACTIONS if is_long else ACTIONS
     start_service(qtbot, batchscope)
     batchscope.window.load.set_load(ClosedLoop(users=8), 12)
     batchscope.window.load.toggle()
     monkey = Monkey(qtbot, batchscope, seed=23)
 
-    for _ in range(ACTIONS):
+    for _ in range(actions):
         monkey.act()
         qtbot.wait(5)
+    frames = batchscope.composition.meter.times()
+    record_property(
+        "T23",
+        f"{actions:,} actions under load: {frames.count:,} frames, p99 {frames.p99_ms} ms, at most {frames.max_ms} ms",
+    )
 
     assert batchscope.composition.session.state is LifeCycle.RUNNING
     batchscope.window.requests.cancel_wanted.emit(None)
