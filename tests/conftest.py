@@ -56,7 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--long"):
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
     for item in items:
-        item.user_properties += [(test, "") for mark in item.iter_markers("promise") for test in mark.args]
+        promises = [test for mark in item.iter_markers("promise") for test in mark.args]
+        item.user_properties += [(test, "") for test in promises]
+        item.extra_keyword_matches.update(promises)  # `-k T04`
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -147,3 +147,36 @@ BUGS = (
         ("a request is launched without a record", "self._under_way[flight.id] = flight", "pass"),
     ),
 )
+
+NAMED = {bug.name: bug for bug in BUGS}
+
+PROMISES = {
+    "T01": ("service/test_promises", NAMED["only streams get text"]),
+    "T02": ("service/test_promises", Bug("the queue has no bound", "service/batching/batcher.py", "if queued >= self.in_force.settings.max_queued_requests:", "if False:")),
+    "T03": ("service/test_promises", NAMED["a request is received twice"]),
+    "T04": ("service/test_workloads_live", Bug("a batch that fails is not called in halves", "service/engine/function.py", "can_split = self._workload.retry_members and", "can_split = False and")),
+    "T05": ("service/test_promises", NAMED["a client that leaves early is not heard"]),
+    "T06": ("service/test_promises", NAMED["nobody says that a replica was lost"]),
+    "T07": ("service/test_process", Bug("no vital process is watched", "service/launch/supervisor.py", "self._watch(self._end_with_vital(name, pid, driver))", "pass")),
+    "T08": ("window/test_service_process", Bug("a death by a signal is not told", "gui/session/processes/child.py", "if self.signal_number is not None:", "if False:")),
+    "T09": ("service/test_process", Bug("the end of its parent does not end it", "service/launch/supervisor.py", "await parent_ended(self._options.parent_pid)", "await asyncio.Event().wait()")),
+    "T10": ("unit/test_engine_faults", Bug("a lack of memory is a failure like others", "service/engine/job.py", "if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):", "if False:")),
+    "T11": ("service/test_promises", NAMED["a change is in force before replicas hold it"]),
+    "T12": ("service/test_promises", Bug("a setting has no bounds", "service/messages/settings.py", "if value not in self:", "if False:")),
+    "T13": ("service/test_stub", Bug("half a head may take its time", "service/ray_serve/patches.py", "self._late = self.loop.call_later(HEAD_TIMEOUT_S, self.timeout_keep_alive_handler)", "pass")),
+    "T14": ("service/test_promises", Bug("a prompt may exceed the context", "service/engine/stub.py", "if len(text) + max_tokens > self.context_length:", "if False:")),
+    "T15": ("unit/test_recording", Bug("of a damaged stretch nothing is read", "service/analysis/recording/format.py", "except zlib.error:\n        return bytes(content), None", 'except zlib.error:\n        return b"", None')),
+    "T16": ("unit/test_model_load", Bug("a folder's own code is run", "service/engine/model/load.py", "local_files_only=True,\n        trust_remote_code=False,", "local_files_only=True,\n        trust_remote_code=True,")),
+    "T17": ("unit/test_model_fetch", Bug("a download is not compared with its hash", "service/engine/model/fetch.py", "if sha256_of(part) != GGUF_SHA256:", "if False:")),
+    "T18": ("unit/test_files", Bug("a file is written where the older one stands", "service/messages/files.py", "_replace(path.resolve(), pieces)  # a link", 'path.write_bytes(b"".join(pieces))  # a link')),
+    "T19": ("service/test_process", Bug("an answer does not say whose it is", "service/ray_serve/doors.py", "self._stamps = [] if instance is None else [", "self._stamps = [] and [")),
+    "T20": ("unit/test_model_fetch", Bug("that there is no network is not said", "service/engine/model/fetch.py", "if any(_UNREACHABLE.search(line) for line in outcome.tail):", "if False:")),
+    "T21": ("service/test_silent_replica", NAMED["a late replica is called lost"]),
+    "T22": ("window/test_leaks", Bug("a closed window leaves a thread", "gui/composition.py", "self.recorder.file.finish()", "pass")),
+    "T23": ("window/test_monkey", Bug("a text that is no number breaks its field", "service/messages/settings.py", "except ValueError:\n            return text", "except KeyError:\n            return text")),
+    "T24": ("service/test_workloads_live", NAMED["a stalled replica keeps its requests"]),
+    "T25": ("service/test_promises", NAMED["the newest request leaves first"]),
+    "T26": ("service/test_promises", Bug("a batch has one request", "service/batching/queue.py", "itertools.islice(self._entries, count)", "itertools.islice(self._entries, 1)")),
+    "T27": ("service/test_process", Bug("any name is ours", "service/ray_serve/doors.py", "if not _is_host_ours(", "if False and not _is_host_ours(")),
+}
+"""For each promise the file of its tests and a bug that they must find, most of them on real processes."""
