@@ -61,6 +61,7 @@ TESTS = [
 TEST_FILES = [Path("tests", "unit", f"test_{name}.py") for name in TESTS]
 MAY_ESCAPE = 2 / 50
 PROMISE_LIMIT_S = 150  # for one test; what hangs is a failure
+END_LIMIT_S = 10
 PR_SET_CHILD_SUBREAPER = 36
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 SEED = re.compile(r"failed \[(\d+)")
@@ -82,9 +83,12 @@ def promise_broken_by(bug: Bug, promise: str, tests: str) -> str | None:
     with copy_with(bug) as tree:
         file, limit = f"tests/{tests}.py", f"--timeout={PROMISE_LIMIT_S}"
         said = _run(tree, "pytest", "-x", "-q", "--numprocesses=0", limit, "-k", promise, file, limit_s=600)
-    for left in psutil.Process().children(recursive=True):  # orphans come to this process
-        with suppress(psutil.Error):
-            left.kill()
+    left = psutil.Process().children(recursive=True)  # orphans come to this process
+    for end in (psutil.Process.terminate, psutil.Process.kill):  # a service that is asked to removes its files as well
+        for process in left:
+            with suppress(psutil.Error):
+                end(process)
+        _, left = psutil.wait_procs(left, timeout=END_LIMIT_S)
     failed = FAILED.search(said)
     return failed[1].removeprefix("tests/") if failed else None
 
