@@ -1,4 +1,4 @@
-"""The config file of chosen settings, given to the real `serve run` as it is, or with Serve's autoscaling in it."""
+"""On a cluster of somebody's: the config file of chosen settings, given to the real `serve run`, and the service."""
 
 from __future__ import annotations
 
@@ -18,12 +18,23 @@ from service.messages.settings import Scale, Settings, SettingsChange
 from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
 from tests.service.cluster import Cluster
-from tests.service.conftest import ServiceProcess, error_of
+from tests.service.conftest import Service, ServiceProcess, error_of
 from tests.service.ports import free_port
 from tests.service.telemetry import Telemetry
 
 NO_GPU = "Ray finds no GPU for the device cuda. Choose the device cpu"
 SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_requests=77)
+
+THEIRS = """
+from ray import serve
+
+@serve.deployment
+class Theirs:
+    def __call__(self, request):
+        return "theirs"
+
+app = Theirs.bind()
+"""
 
 
 def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, ...], tuple[ReplicaStatus, ...]]:
@@ -102,15 +113,48 @@ def test_that_serve_run_refuses_a_gpu_by_number(cluster: Cluster) -> None:
     assert "Ray chooses the GPU of each replica, so that the device cuda:1 cannot be had here." in log
 
 
-def test_that_the_service_refuses_a_gpu_that_the_cluster_lacks(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def address(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of the cluster, which programs that are started now may join."""
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
-    process = ServiceProcess("--address", cluster.address, "--workload", "house-price", "--device", "cuda")
+    return cluster.address
+
+
+def refused(*arguments: str) -> tuple[str, set[str]]:
+    """The words in which the service refuses to start, and the stages it came to."""
+    process = ServiceProcess(*arguments)
     states = list(process.states())
     assert process.stop() == 1
     failed = states[-1]
     assert isinstance(failed, Failed)
-    assert failed.reason.startswith(NO_GPU)
-    assert {state.name for state in states if isinstance(state, StageProgress)} == {"check", "ray"}
+    return failed.reason, {state.name for state in states if isinstance(state, StageProgress)}
+
+
+def test_that_the_service_refuses_a_gpu_that_the_cluster_lacks(address: str) -> None:
+    reason, stages = refused("--address", address, "--workload", "house-price", "--device", "cuda")
+    assert reason.startswith(NO_GPU)
+    assert stages == {"check", "ray"}
+
+
+def test_that_the_service_takes_a_place_beside_the_applications_of_others(
+    cluster: Cluster, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    beside = ("--address", address, "--workload", "adder")
+    with cluster.serve_run("theirs:app", "--app-dir", tmp_path, "--name", "theirs", question="/") as url:
+        reason, _ = refused(*beside)
+        assert reason.startswith("The cluster serves the application theirs at /, and it stays untouched.")
+        reason, _ = refused(*beside, "--route-prefix", "/mine", "--name", "theirs")
+        assert reason.startswith("The cluster already runs an application named theirs, and it stays untouched.")
+
+        process = ServiceProcess(*beside, "--route-prefix", "/mine", "--name", "mine")
+        try:
+            service = Service(process.wait_until_ready(), process.process.pid)
+            assert service.url == f"{url}/mine"
+            assert service.complete("41").json()["choices"][0]["text"] == "42"
+            assert service.change(max_batch_size=3).json()["settings"]["max_batch_size"] == 3
+            assert requests.get(url, timeout=HANG_S).text == "theirs"
+        finally:
+            assert process.stop() == 0
+        assert requests.get(f"{url}/mine/batching", timeout=HANG_S).text == "theirs", "which all other paths go to"
