@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -442,6 +443,37 @@ def test_that_agents_of_ray_that_are_slow_do_not_keep_it_from_starting(
     with running() as run:
         run.until_ready()
         assert "started once more" not in run.service.log()
+
+
+ALONE = """
+import fcntl, socket, struct, sys
+from tests.service.conftest import served
+
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
+with socket.socket() as anything:
+    fcntl.ioctl(anything, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+    try:
+        outward.connect(("192.0.2.1", 9))
+    except OSError as error:
+        print(error)
+for service in served("--model", sys.argv[1]):
+    print(service.complete("Once upon a time").json()["choices"][0]["text"])
+"""
+
+
+@pytest.mark.promise("T20")
+def test_that_a_model_of_this_machine_needs_no_network(model_folder: ModelFolder) -> None:
+    """T20: in a namespace whose one interface is loopback."""
+    alone = ["unshare", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this system lets nobody have a network namespace")
+    program = [*alone, sys.executable, "-c", ALONE, str(model_folder.path)]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    unreachable, answer = ended.stdout.splitlines()[:2]
+    assert unreachable == "[Errno 101] Network is unreachable"
+    assert answer
 
 
 # -- violent ends -----------------------------------------------------------------------------------------------------
