@@ -1,4 +1,4 @@
-"""Random actions on the real window under load: nothing raises, nothing stalls, and the service still answers."""
+"""Random actions on the real window under load: nothing raises, and the service still answers."""
 
 from __future__ import annotations
 
@@ -96,11 +96,6 @@ def test_that_no_random_action_breaks_the_window(
     for _ in range(actions):
         monkey.act()
         qtbot.wait(5)
-    frames = batchscope.composition.meter.times()
-    record_property(
-        "T23",
-        f"{actions:,} actions under load: {frames.count:,} frames, p99 {frames.p99_ms} ms, at most {frames.max_ms} ms",
-    )
 
     assert batchscope.composition.session.state is LifeCycle.RUNNING
     batchscope.window.requests.cancel_wanted.emit(None)
@@ -112,6 +107,7 @@ def test_that_no_random_action_breaks_the_window(
     before = history.load.totals.ok if history.load else 0
     batchscope.composition.session.fire(("still there",), 1, 2)
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok == before + 1)
+    record_property("T23", f"{actions:,} random actions under load: nothing broke, and the service answers")
 
 
 def in_force(history: History) -> Settings:
