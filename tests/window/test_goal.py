@@ -225,7 +225,11 @@ def test_that_the_verdict_says_how_the_goal_is_kept_and_offers_to_stop_hold(qtbo
     view = enter(under_load(qtbot, running), 60.0)
     qtbot.mouseClick(view.hold.switch.button(ON), Qt.MouseButton.LeftButton)
     line = running.window.verdict
-    qtbot.waitUntil(lambda: line.text.startswith("Goal kept: 100 % of the answers within 60 s"))
+
+    def is_kept() -> None:
+        assert line.text.startswith("Goal kept: 100 % of the answers within 60 s")
+
+    qtbot.waitUntil(is_kept)
     assert line.button.text() == "Stop Hold"
 
     view.row.limit.entered.emit(50.0)

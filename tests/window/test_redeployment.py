@@ -131,21 +131,15 @@ def test_that_the_start_command_has_what_the_rows_say() -> None:
 # On the scripted service ---------------------------------------------------------------------------------------------
 
 
-def redeployed(qtbot: QtBot, batchscope: Batchscope, field: str, text: str) -> RedeploymentRows:
-    rows = batchscope.window.batching.redeployment
-    type_into(rows.control(field).field, text)
-    qtbot.waitUntil(lambda: bool(rows.progress))
-    qtbot.waitUntil(lambda: not rows.progress)
-    return rows
-
-
 def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_same(
     qtbot: QtBot, running: Batchscope
 ) -> None:
-    rows = redeployed(qtbot, running, "replicas", "2")
-    assert rows.news.text().startswith("Redeployed in ")
-    redeployed(qtbot, running, "max_ongoing_requests", "300")
+    rows = running.window.batching.redeployment
+    type_into(rows.control("replicas").field, "2")
+    qtbot.waitUntil(lambda: rows.news.text().startswith("Redeployed in "))
+    type_into(rows.control("max_ongoing_requests").field, "300")
     qtbot.waitUntil(lambda: running.composition.history.replicas[0].max_ongoing_requests == 300)
+    qtbot.waitUntil(lambda: not rows.progress)
     with qtbot.waitSignal(running.composition.session.came_to_rest):
         running.composition.session.stop()
     options = running.choices.service_options
@@ -155,7 +149,9 @@ def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_sam
 
 
 def test_that_a_replica_that_cannot_start_is_told_in_the_panel(qtbot: QtBot, running: Batchscope) -> None:
-    rows = redeployed(qtbot, running, "replicas", "5")
+    rows = running.window.batching.redeployment
+    type_into(rows.control("replicas").field, "5")
+    qtbot.waitUntil(lambda: rows.failure is not None)
     assert (rows.failure, rows.control("replicas").number) == ("There is one too many.", 1)
 
 
