@@ -457,7 +457,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
         outward.connect(("192.0.2.1", 9))
     except OSError as error:
         print(error)
-for service in served("--model", sys.argv[1]):
+for service in served("--model", sys.argv[1], "--dtype", "float32"):
     print(service.complete("Once upon a time").json()["choices"][0]["text"])
 """
 
