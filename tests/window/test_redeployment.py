@@ -131,15 +131,22 @@ def test_that_the_start_command_has_what_the_rows_say() -> None:
 # On the scripted service ---------------------------------------------------------------------------------------------
 
 
+def redeployed(qtbot: QtBot, batchscope: Batchscope, field: str, text: str) -> RedeploymentRows:
+    """The rows after a redeployment whose progress they have shown, however short it was."""
+    rows, shown = batchscope.window.batching.redeployment, list[str]()
+    rows.changed.connect(lambda: shown.append(rows.progress))
+    type_into(rows.control(field).field, text)
+    qtbot.waitUntil(lambda: any(shown) and not rows.progress)
+    return rows
+
+
 def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_same(
     qtbot: QtBot, running: Batchscope
 ) -> None:
-    rows = running.window.batching.redeployment
-    type_into(rows.control("replicas").field, "2")
-    qtbot.waitUntil(lambda: rows.news.text().startswith("Redeployed in "))
-    type_into(rows.control("max_ongoing_requests").field, "300")
+    rows = redeployed(qtbot, running, "replicas", "2")
+    assert rows.news.text().startswith("Redeployed in ")
+    redeployed(qtbot, running, "max_ongoing_requests", "300")
     qtbot.waitUntil(lambda: running.composition.history.replicas[0].max_ongoing_requests == 300)
-    qtbot.waitUntil(lambda: not rows.progress)
     with qtbot.waitSignal(running.composition.session.came_to_rest):
         running.composition.session.stop()
     options = running.choices.service_options
@@ -149,9 +156,7 @@ def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_sam
 
 
 def test_that_a_replica_that_cannot_start_is_told_in_the_panel(qtbot: QtBot, running: Batchscope) -> None:
-    rows = running.window.batching.redeployment
-    type_into(rows.control("replicas").field, "5")
-    qtbot.waitUntil(lambda: rows.failure is not None)
+    rows = redeployed(qtbot, running, "replicas", "5")
     assert (rows.failure, rows.control("replicas").number) == ("There is one too many.", 1)
 
 
