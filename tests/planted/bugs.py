@@ -158,7 +158,7 @@ PROMISES = {
     "T05": ("service/test_promises", NAMED["a client that leaves early is not heard"]),
     "T06": ("service/test_promises", NAMED["nobody says that a replica was lost"]),
     "T07": ("service/test_process", Bug("no vital process is watched", "service/launch/supervisor.py", "self._watch(self._end_with_vital(name, pid, driver))", "pass")),
-    "T08": ("window/test_service_process", Bug("a death by a signal is not told", "gui/session/processes/child.py", "if self.signal_number is not None:", "if False:")),
+    "T08": ("window/test_service_process", Bug("a death by a signal is not reported", "gui/session/processes/child.py", "if self.signal_number is not None:", "if False:")),
     "T09": ("service/test_process", Bug("the end of its parent does not end it", "service/launch/supervisor.py", "await parent_ended(self._options.parent_pid)", "await asyncio.Event().wait()")),
     "T10": ("unit/test_engine_faults", Bug("a lack of memory is a failure like others", "service/engine/job.py", 'torch = sys.modules.get("torch")\n    if isinstance(error, MemoryError)', "return False\n    if isinstance(error, MemoryError)")),
     "T11": ("service/test_promises", NAMED["a change is in force before replicas hold it"]),

@@ -27,8 +27,6 @@ from service.messages.load import ClosedLoop
 from service.messages.settings import Settings
 from tests.window.conftest import start_service
 
-ACTIONS = 400
-MANY_ACTIONS = 10_000
 KEYS = [
     Qt.Key.Key_Left,
     Qt.Key.Key_Right,
@@ -106,13 +104,15 @@ def nothing_waits(qapp: QApplication) -> Iterator[None]:
     closing.stop()
 
 
-@pytest.mark.timeout(3600)  # 10,000 actions take half of that
+@pytest.mark.parametrize(
+    "actions",
+    [400, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+)
 @pytest.mark.usefixtures("nothing_waits")
 @pytest.mark.promise("T23")
 def test_that_no_random_action_breaks_the_window(
-    qtbot: QtBot, batchscope: Batchscope, is_long: bool, record_property: Callable[[str, object], None]
+    qtbot: QtBot, batchscope: Batchscope, actions: int, record_property: Callable[[str, object], None]
 ) -> None:
-    actions = MANY_ACTIONS if is_long else ACTIONS
     start_service(qtbot, batchscope)
     batchscope.window.load.set_load(ClosedLoop(users=8), 12)
     batchscope.window.load.toggle()
