@@ -236,7 +236,7 @@ class Session(QObject):
             self._load.send(StopLoad())
         self._move(Event.DIED)
         of_others = sum(row.source == "other" for row in in_flight)
-        self._death = _Death(reason, len(in_flight) + self._failed_by_death(), of_others)
+        self._death = _Death(reason, len(in_flight) + self._failed_by_death(), of_others, self._sent_so_far())
         self.died.emit(self._death.sentence())
         self._report_cost()
 
@@ -248,11 +248,15 @@ class Session(QObject):
         load = self.history.load
         is_over = load is None or (load.pattern is None and not load.totals.outstanding)
         if self._death is not None and self._death.under_way and is_over:
-            self.cost_known.emit(self._death.sentence(self._death.of_others + self._failed_by_death()))
+            death = self._death.with_those_sent_meanwhile(self._sent_so_far())
+            self.cost_known.emit(death.sentence(death.of_others + self._failed_by_death()))
             self._death = None
 
     def _failed_by_death(self) -> int:
         return max(0, self._failed_so_far() - self._failed_before)
+
+    def _sent_so_far(self) -> int:
+        return self.history.load.totals.sent if self.history.load is not None else 0
 
     def _failed_so_far(self) -> int:
         return self.history.load.totals.failed if self.history.load is not None else 0
@@ -335,17 +339,25 @@ class _Death:
     Attributes:
         under_way: requests that had no end when the service died, or failed by its death before it was known here.
         of_others: those of them that other clients sent; nobody reports their end, so they count as failed.
+        sent: requests of the window that were known then.
 
     >>> death = _Death("The service was killed by signal 9 (SIGKILL).", 15, 0)
     >>> death.sentence()
     'The service was killed by signal 9 (SIGKILL). 15 requests were under way.'
     >>> death.sentence(failed=1)
     'The service was killed by signal 9 (SIGKILL). 1 of 15 requests under way failed.'
+    >>> death.with_those_sent_meanwhile(2).sentence(failed=17)
+    'The service was killed by signal 9 (SIGKILL). 17 of 17 requests under way failed.'
     """
 
     reason: str
     under_way: int
     of_others: int
+    sent: int = 0
+
+    def with_those_sent_meanwhile(self, sent: int) -> _Death:
+        """With what the load still sent until it heard of the death."""
+        return _Death(self.reason, self.under_way + sent - self.sent, self.of_others, sent)
 
     def sentence(self, failed: int | None = None) -> str:
         """What happened, with the requests under way, or with those of them that failed once their number is known."""
