@@ -172,7 +172,7 @@ class Simulation:
         return world.run(step, limit_s)
 
     def _is_at_rest(self) -> bool:
-        return self.controller.is_at_rest and not self.load.generator.is_busy and not self.operator.is_busy
+        return not self.load.generator.is_busy and not self.operator.is_busy and self.controller.is_at_rest
 
     def _replica(self, controller: Controller, serve_id: str) -> SimulatedReplica:
         return SimulatedReplica(controller, serve_id, self.plan.times)
