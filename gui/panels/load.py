@@ -269,8 +269,8 @@ class LoadPanel(QWidget):
             self.stop_wanted.emit()
             return
         if self._lacks_trace:
-            self._path.choose()
-        if not self._lacks_trace:
+            self._path.choose(then=self._send)
+        else:
             self._send()
 
     def _show_lag(self) -> None:

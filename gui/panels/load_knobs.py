@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.widgets.buttons import Chooser
+from gui.widgets.dialogs import ask_for_file
 from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import COMMA_IN_LIST_RULE
@@ -297,7 +298,7 @@ class PathKnob(Chooser):
     def __init__(self) -> None:
         super().__init__(name="Trace")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.clicked.connect(self.choose)
+        self.clicked.connect(lambda: self.choose())
         self.set_value("")
 
     def minimumSizeHint(self) -> QSize:
@@ -312,11 +313,16 @@ class PathKnob(Chooser):
         self.show_choice(PurePath(self._path).name or "Choose a trace…")
         self.setToolTip(self._path or "JSON Lines: offset_s, prompt or prompt_words, max_tokens")
 
-    def choose(self) -> None:
-        path, _filter = QFileDialog.getOpenFileName(self, "A trace", self._path, TRACES)
-        if path:
+    def choose(self, then: Callable[[], None] | None = None) -> None:
+        """Let the user choose one; `then` is called only if one has been chosen."""
+
+        def use(path: Path) -> None:
             self.set_value(path)
-            self.wanted.emit(path, True)
+            self.wanted.emit(self._path, True)
+            if then is not None:
+                then()
+
+        ask_for_file(self, "A trace", TRACES, use)
 
 
 Knob: TypeAlias = NumberKnob | RatesKnob | ThinkKnob | PathKnob

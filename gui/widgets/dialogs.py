@@ -50,6 +50,14 @@ def ask_for_files(parent: QWidget, title: str, filters: str, use: Callable[[list
     dialog.open()
 
 
+def ask_for_folder(parent: QWidget, title: str, use: Callable[[Path], None]) -> None:
+    """Let the user choose a folder that exists; call `use` with its path."""
+    dialog = _dialog(parent, title, "", "", use)
+    dialog.setFileMode(QFileDialog.FileMode.Directory)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+    dialog.open()
+
+
 def ask_for_line(parent: QWidget, title: str, question: str, use: Callable[[str], None]) -> None:
     """Let the user write a line; call `use` with it unless it is empty."""
     dialog = QInputDialog(parent)

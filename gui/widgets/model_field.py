@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QMenu, QToolButton, QWidget
 
 from gui.look import tokens
 from gui.look.theme import current
 from gui.widgets.buttons import paint_caret
+from gui.widgets.dialogs import ask_for_file, ask_for_folder
 from service.messages.options import address_of
 
 TIP: Final = (
@@ -145,19 +147,19 @@ class ModelField(QLineEdit):
         self.setModified(True)
 
     def _on_token_file_wanted(self) -> None:
-        file, _filter = QFileDialog.getOpenFileName(self, "The file with the service's bearer token")
-        if file:
-            self.token_file_chosen.emit(file)
+        ask_for_file(self, "The file with the service's bearer token", "", self._use_token_file)
+
+    def _use_token_file(self, path: Path) -> None:
+        self.token_file_chosen.emit(str(path))
 
     def _on_folder_wanted(self) -> None:
-        folder = QFileDialog.getExistingDirectory(self, "A model's folder")
-        if folder:
-            self._choose(folder)
+        ask_for_folder(self, "A model's folder", self._use_path)
 
     def _on_file_wanted(self) -> None:
-        file, _filter = QFileDialog.getOpenFileName(self, "A GGUF file", filter="GGUF (*.gguf)")
-        if file:
-            self._choose(file)
+        ask_for_file(self, "A GGUF file", "GGUF (*.gguf)", self._use_path)
+
+    def _use_path(self, path: Path) -> None:
+        self._choose(str(path))
 
 
 class _Opener(QToolButton):

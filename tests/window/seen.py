@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QAbstractButton,
     QApplication,
+    QFileDialog,
     QGraphicsItem,
     QGraphicsView,
     QLabel,
@@ -72,6 +74,19 @@ def pick(button: QAbstractButton, entry: str) -> None:
     menu.setActiveAction(action)
     menu.close()
     action.trigger()
+
+
+def file_dialog(within: QWidget) -> QFileDialog:
+    """The one that asks for a file or a folder."""
+    [dialog] = [each for each in within.findChildren(QFileDialog) if each.isVisible()]
+    return dialog
+
+
+def choose_file(within: QWidget, path: Path) -> None:
+    """Answer the dialog that asks for a file or a folder."""
+    dialog = file_dialog(within)
+    dialog.selectFile(str(path))
+    dialog.accept()
 
 
 def saying(within: QWidget, text: str) -> QLabel:

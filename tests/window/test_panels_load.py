@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gui.look import tokens
@@ -33,7 +33,7 @@ from service.messages.load import (
     Trace,
     UniformLength,
 )
-from tests.window.seen import named, pick, saying, texts
+from tests.window.seen import choose_file, file_dialog, named, pick, saying, texts
 
 EVERY_PATTERN = (
     Poisson(rate_per_s=0.5),
@@ -175,17 +175,16 @@ class TestPatterns:
         type_into(rates(load).field, "3")
         assert rates(load).refusal is None
 
-    def test_that_a_trace_is_asked_for_before_it_runs(
-        self, load: LoadPanel, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        chosen = [("", ""), (str(tmp_path / "day.jsonl"), "")]
-        monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args, **_kwargs: chosen.pop(0))
+    def test_that_a_trace_is_asked_for_before_it_runs(self, load: LoadPanel, qtbot: QtBot, tmp_path: Path) -> None:
+        (trace := tmp_path / "day.jsonl").touch()
         choose(load, "trace")
         with qtbot.assertNotEmitted(load.load_wanted):
             load.button.click()
+            file_dialog(load).reject()
         with qtbot.waitSignal(load.load_wanted) as asked:
             load.button.click()
-        assert asked.args[0] == Trace(path=str(tmp_path / "day.jsonl"))
+            choose_file(load, trace)
+        assert asked.args[0] == Trace(path=str(trace))
 
     def test_that_choosing_a_trace_that_has_no_file_leaves_the_running_load_alone(
         self, load: LoadPanel, qtbot: QtBot

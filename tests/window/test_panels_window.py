@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSplitter,
+    QToolButton,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -44,7 +45,7 @@ from service.analysis.observed.statistics import figures
 from service.messages.load import ClientTotals
 from service.messages.telemetry import GraphUse, TelemetryFrame
 from tests.synthetic_run import CLOCK, SyntheticRun, filled_history
-from tests.window.seen import named, pick, texts
+from tests.window.seen import choose_file, named, pick, texts
 
 WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
 
@@ -271,6 +272,17 @@ def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> N
         QTest.keyClicks(field, "gpt2")
         QTest.keyClick(field, Qt.Key.Key_Return)
     assert chosen.args == ["gpt2"]
+
+
+def test_that_a_model_s_folder_or_file_is_asked_for_while_the_window_goes_on(
+    window: MainWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    (file := tmp_path / "tiny.gguf").touch()
+    for entry, path in (("Choose a folder…", tmp_path), ("Choose a GGUF file…", file)):
+        pick(named(window.toolbar, QToolButton, "Choose a model"), entry)
+        with qtbot.waitSignal(window.toolbar.model_chosen) as chosen:
+            choose_file(window, path)
+        assert chosen.args == [str(path)]
 
 
 def test_that_the_model_that_was_taken_is_shown_until_another_can_be_chosen(window: MainWindow) -> None:
