@@ -12,6 +12,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
@@ -59,16 +60,17 @@ def asked(client: Client, place: Path, way: str, variables: dict[str, str]) -> s
         "shell": ["sh", "-c", program],
     }[client.language]
     try:
-        done = subprocess.run(
-            command,
-            cwd=place,
-            env=os.environ | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LONGEST_S,
-        )
+        with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # for what a program leaves
+            done = subprocess.run(
+                command,
+                cwd=place,
+                env=os.environ | variables | {"TMPDIR": scratch},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST_S,
+            )
     except subprocess.TimeoutExpired:
         return f"**silent** for {LONGEST_S:.0f} s"
     if done.returncode == 0 and done.stdout.strip():
