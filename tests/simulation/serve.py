@@ -271,11 +271,11 @@ class Controller:
 
     @property
     def is_at_rest(self) -> bool:
-        """Everything runs that should, nothing else does, no replica holds a request, no engine hangs or has failed."""
+        """Everything runs that should, nothing else does, no replica holds a request, and no engine hangs."""
         if self.hub_process is None or self.hub_process.is_stopped or not self.look().is_settled:
             return False
         return not any(
-            each.process.is_stopped or each.has_failed or each.generation.requests.live or each.engine.at_once
+            each.process.is_stopped or each.generation.requests.live or each.engine.at_once
             for each in self.replicas.values()
             if each.generation is not None
         )
