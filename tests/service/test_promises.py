@@ -609,7 +609,7 @@ def test_that_what_the_description_says_is_answered_as_it_says(
 @pytest.mark.promise("T26")
 async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Service, record: Record) -> None:
     """T26: a batch of Ray's decorator as shipped has one request here, and the queue grows without end."""
-    service.change(batch_wait_timeout_s=0.01)
+    service.change(batch_wait_timeout_s=0.01, max_batch_size=64)  # else requests wait behind full batches
     rate_per_s, tokens = 50.0 * REPLICAS, 100  # a batch takes at least 0.2 s
     async with asking(service) as clients, watching(service) as seen:
 
@@ -627,11 +627,9 @@ async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Servi
     began = [each for each in seen.records if each.started_s and each.enqueued_s]
     before = [batches_before(each, seen.batches) for each in began]
     assert all(batch.size == batch.cap for batches in before for batch in batches), "else the request would be in it"
-    waits_s = np.array([each.started_s - each.enqueued_s for each in began])
-    goes_next = np.array([not batches for batches in before])
-    assert np.percentile(waits_s[goes_next], 99) < 2 * max(runs_s), "for the batch that runs, and no further one"
-    waited = f"99 % wait less than {np.percentile(waits_s, 99):.2f} s, {(~goes_next).sum()} behind a full batch"
-    record("T26", f"mean batch {np.mean(sizes):.1f}, {waited}")
+    waits_s = [each.started_s - each.enqueued_s for each in began if each.started_s and each.enqueued_s]
+    assert np.percentile(waits_s, 99) < 2 * max(runs_s), "for the batch that runs, and no further one"
+    record("T26", f"mean batch {np.mean(sizes):.1f}, 99 % wait less than {np.percentile(waits_s, 99):.2f} s")
 
 
 def batches_before(request: RequestRecord, batches: Sequence[BatchRecord]) -> list[BatchRecord]:
