@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -88,8 +87,9 @@ class Checks:
         settings = batcher.in_force.settings
         longest_s = max(self._longest_s.get(replica, 0.0), settings.longest_wait_s + settings.stride_s)
         self._longest_s[replica] = longest_s
-        waiting = batcher.waiting + batcher.formed
-        if not waiting or generation.requests.running or not replica.process.is_awake or replica.has_failed:
+        is_idle = not generation.requests.running and replica.process.is_awake and not replica.has_failed
+        waiting = batcher.waiting + batcher.formed if is_idle else 0
+        if not waiting:
             self._idle.pop(replica, None)
             return
         cancelled = generation.recorder.ledger.cancelled
@@ -169,7 +169,7 @@ class Checks:
             self.fail(
                 f"{generation.replica} has {generation.batcher.waiting} waiting, {generation.batcher.formed} formed"
             )
-        tasks = asyncio.all_tasks(replica.process)
+        tasks = replica.process.tasks
         if len(tasks) > TASKS_OF_A_REPLICA:
             self.fail(f"{generation.replica} still runs {len(tasks)} tasks: {[task.get_coro() for task in tasks]}")
 

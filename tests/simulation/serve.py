@@ -272,7 +272,7 @@ class Controller:
     @property
     def is_at_rest(self) -> bool:
         """Everything runs that should, nothing else does, no replica holds a request, and no engine hangs."""
-        if self.hub_process is None or self.hub_process.is_stopped or not self.look().is_settled:
+        if self.hub_process is None or self.hub_process.is_stopped or not self._is_settled:
             return False
         return not any(
             each.process.is_stopped or each.generation.requests.live or each.engine.at_once
@@ -280,11 +280,14 @@ class Controller:
             if each.generation is not None
         )
 
+    @property
+    def _is_settled(self) -> bool:
+        return [each.state for each in self.replicas.values()] == ["running"] * self.wanted.replicas
+
     # As `Redeployer` asks for it -------------------------------------------------------------------------------------
 
     def look(self) -> DeploymentSnapshot:
         names = {state: frozenset(k for k, v in self.replicas.items() if v.state == state) for state in _STATES}
-        is_settled = len(names["running"]) == self.wanted.replicas and not names["leaving"] and not names["starting"]
         return DeploymentSnapshot(
             wanted=self.wanted,
             running=names["running"],
@@ -292,8 +295,8 @@ class Controller:
             leaving=names["leaving"],
             resources={},
             is_autoscaled=False,
-            is_settled=is_settled,
-            failure=None if is_settled else self._failure,
+            is_settled=self._is_settled,
+            failure=None if self._is_settled else self._failure,
         )
 
     def deploy(self, scale: Scale, drain_timeout_s: float) -> None:

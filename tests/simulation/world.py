@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 from typing import Any
+from weakref import WeakSet
 
 from greenlet import greenlet
 
@@ -159,6 +160,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
         self.awake_since_s = 0.0
         self.is_catching_up = False
         self._ready: deque[asyncio.Handle] = deque()
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._threads: dict[Thread, bool] = {}  # each with whether it is due
 
     # Life and death --------------------------------------------------------------------------------------------------
@@ -185,6 +187,11 @@ class Process(asyncio.AbstractEventLoop, Runner):
         for runner in (self, *self._threads):
             self.world.remove(runner)
         self.world.call_at(self.awake_since_s, self._go_on)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended; asyncio's own question looks through the tasks of all simulations."""
+        return [task for task in self._tasks if not task.done()]
 
     @property
     def is_stopped(self) -> bool:
@@ -266,7 +273,9 @@ class Process(asyncio.AbstractEventLoop, Runner):
     def create_task(
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.add(task)
+        return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """In a thread of its own, whatever the executor."""
