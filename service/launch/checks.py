@@ -35,8 +35,7 @@ NOT_YET: Final = (404, 503)  # Serve says this for a moment, until its proxy has
 
 def choose_port(options: RunOptions) -> int:
     """The port to listen on; raises `StartError` where it is, or all are, taken, or the host is not this machine."""
-    any_port = free_port(options.host)
-    if any_port is None:
+    if free_port(options.host) is None:
         raise StartError(
             f"Nothing can listen on {options.host}: it is no address of this machine. Give one that is with --host, or "
             "leave it out for 127.0.0.1."
@@ -48,7 +47,7 @@ def choose_port(options: RunOptions) -> int:
             raise StartError(f"All ports from {FIRST_PORT} to {last} are in use; name a free one with --port.")
         return port
     if options.port == 0:
-        return any_port
+        return quiet_port(options.host)
     if not is_free(options.host, options.port):
         raise StartError(
             f"Port {options.port} is in use by another program. End that program, or name another port with --port, or "
@@ -57,12 +56,13 @@ def choose_port(options: RunOptions) -> int:
     return options.port
 
 
-def choose_agent_port() -> int:
-    """A free port for Ray's agent, of those that the system gives to no program which asks for any.
+def quiet_port(host: str = LOOPBACK) -> int:
+    """A free port that the system gives to no program which asks for any, and to no connection of a client.
 
-    The agent takes it some seconds later; services that start at once begin to look at different places.
+    So it is still free when it is taken, which is some seconds later. Services that start at once begin to look at
+    different places.
     """
-    port = next_free_port(LOOPBACK, random.choice(QUIET_PORTS))
+    port = next_free_port(host, random.choice(QUIET_PORTS))
     if port is None:
         raise StartError("Ray finds no free port on this machine. End programs that listen on many.")
     return port

@@ -231,7 +231,7 @@ class Driver:
             from service.ray_serve.clusters import LocalCluster
 
             choose_port = partial(checks.choose_port, self._options)
-            return LocalCluster(self._options, self._plan.directory, choose_port, checks.choose_agent_port)
+            return LocalCluster(self._options, self._plan.directory, choose_port, checks.quiet_port)
         from service.ray_serve.clusters import ExternalCluster
 
         return ExternalCluster(self._options, self._plan.instance, deployed_file(self._plan.directory))

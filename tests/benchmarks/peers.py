@@ -26,7 +26,7 @@ from typing import Any, Final
 from service.engine.cores import usable_cores
 from service.engine.model.fetch import GGUF_MEMBER
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
-from service.launch.checks import free_port
+from service.launch.checks import quiet_port
 from service.messages.installation import cache_folder
 from tests.benchmarks import peer_weights
 from tests.benchmarks.measure import batchscope
@@ -158,9 +158,7 @@ def _served(environment: Path, peer: Peer) -> Iterator[str]:
         reason = note.read_text() if note.exists() else "run python -m tests.benchmarks.peers for this folder"
         raise PeerError(f"not installed: {reason}")
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as output:
-        port = free_port(LOOPBACK)
-        assert port is not None  # this machine has a loopback address
-        place = Place(environment, port, Path(scratch))
+        place = Place(environment, quiet_port(), Path(scratch))
         command = [str(word) for word in peer.command(place)]
         variables = {name: str(value) for name, value in peer.variables(environment).items()}
         surroundings = {"HF_HUB_OFFLINE": "1", **variables, **os.environ}

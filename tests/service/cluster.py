@@ -17,8 +17,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
+from service.launch.checks import quiet_port
 from tests.service import HANG_S
-from tests.service.ports import free_port
 
 PROCESS = Path(__file__).with_name("cluster_process.py")
 RAY, SERVE = (Path(sys.executable).with_name(name) for name in ("ray", "serve"))
@@ -78,7 +78,7 @@ class Cluster:
     def _start_serve(self, port: int | None = None) -> str:
         """Start Serve unless it runs; the address of its proxy."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{port or free_port()}\n")
+        self._process.stdin.write(f"{port or quiet_port()}\n")
         self._process.stdin.flush()
         return self._told("url")
 

@@ -23,11 +23,11 @@ import requests
 
 from service.engine.job import Progress
 from service.engine.model.resolve import ModelFolder
+from service.launch.checks import quiet_port
 from service.messages.life import Failed, Ready, ServiceState
 from service.messages.settings import Settings
 from tests.service import HANG_S
 from tests.service.cluster import Cluster, started_cluster
-from tests.service.ports import free_port
 from tests.service.telemetry import Telemetry, telemetry_of
 
 STATES = msgspec.json.Decoder(ServiceState)
@@ -134,7 +134,7 @@ class Service:
 
 def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...] = PROGRAM) -> Iterator[Service]:
     """Another service than the common one, for as long as a fixture or a test wants it."""
-    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder, program=program)
+    process = ServiceProcess("--port", str(quiet_port()), *arguments, folder=folder, program=program)
     try:
         yield Service(process.wait_until_ready(), process.process.pid)
     finally:
@@ -143,7 +143,7 @@ def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...]
 
 @pytest.fixture(scope="package")
 def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
-    process = ServiceProcess("--port", str(free_port()), "--dtype", "float32", "--allow-host", TUNNEL)
+    process = ServiceProcess("--port", str(quiet_port()), "--dtype", "float32", "--allow-host", TUNNEL)
     try:
         yield process, process.wait_until_ready()
     finally:

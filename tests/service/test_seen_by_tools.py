@@ -15,10 +15,10 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
+from service.launch.checks import quiet_port
 from tests.otlp_receiver import Receiver, receiver
 from tests.service import HANG_S
 from tests.service.conftest import error_of, served
-from tests.service.ports import free_port
 from tests.service.telemetry import Telemetry
 from tests.unit.test_grafana_board import queries
 from tests.unit.test_metrics import Samples, scraped
@@ -81,7 +81,7 @@ def prometheus(folder: Path, service_url: str) -> Iterator[str]:
     assert program is not None, "this test wants Prometheus: apt install prometheus"
     (folder / "token").write_text(TOKEN)
     (folder / "prometheus.yml").write_text(SCRAPING.format(at=service_url.removeprefix("http://"), folder=folder))
-    at = f"127.0.0.1:{free_port()}"
+    at = f"127.0.0.1:{quiet_port()}"
     options = (f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}", f"--web.listen-address={at}")
     with subprocess.Popen([program, *options], stderr=subprocess.DEVNULL) as process:
         try:

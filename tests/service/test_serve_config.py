@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from service.analysis.compare.serve_config import serve_config
+from service.launch.checks import quiet_port
 from service.messages.life import Failed, StageProgress
 from service.messages.objectives import Objectives
 from service.messages.options import ServiceOptions
@@ -19,7 +20,6 @@ from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
 from tests.service.cluster import Cluster
 from tests.service.conftest import Service, ServiceProcess, error_of
-from tests.service.ports import free_port
 from tests.service.telemetry import Telemetry
 
 NO_GPU = "Ray finds no GPU for the device cuda. Choose the device cpu"
@@ -73,7 +73,7 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings_which_hold_t
     cluster: Cluster, tmp_path: Path
 ) -> None:
     config = tmp_path / "serve.yaml"
-    port = free_port()
+    port = quiet_port()
     options = ServiceOptions(
         model="stub?step_ms=20&row_ms=0", device="cpu", settings=SETTINGS, hold=Objectives(latency_s=1.0)
     )
@@ -91,7 +91,7 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings_which_hold_t
 
 def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Cluster, tmp_path: Path) -> None:
     config = tmp_path / "serve.yaml"
-    port = free_port()
+    port = quiet_port()
     chosen = serve_config(ServiceOptions(workload="adder", device="cpu", settings=SETTINGS), port=port)
     autoscaled = 'autoscaling_config: {"min_replicas": 1, "max_replicas": 2}'
     config.write_text(chosen.replace("num_replicas: 1", autoscaled))

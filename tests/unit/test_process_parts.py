@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import re
@@ -120,6 +121,15 @@ def test_that_a_taken_port_is_refused_in_words() -> None:
 def test_that_without_a_port_the_next_free_one_is_chosen() -> None:
     port = checks.choose_port(RunOptions())
     assert 8000 <= port < 8100
+
+
+def test_that_any_free_port_is_one_that_no_connection_is_given_before_it_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as connections:
+        own = [connections.enter_context(socket.create_connection(server.getsockname())) for _ in range(50)]
+        given = {connection.getsockname()[1] for connection in own}
+        chosen = {checks.choose_port(RunOptions(port=0)) for _ in range(50)}
+    assert len(chosen) > 1, "services that start at once look at different places"
+    assert max(chosen) < min(given)
 
 
 def test_that_an_address_of_another_machine_is_refused_in_words() -> None:
