@@ -27,8 +27,8 @@ SETTLES_S: Final = 90.0
 """After the last fault, until every request has ended: an engine that hangs is replaced after 10 s, and what waits for
 a replica that was stopped after 30."""
 QUIET_S: Final = 6.0
-"""Of rest without a break, within which the reader hears of a replica's end: callers notice it after 2 s, and silence
-counts after 1.5."""
+"""Of rest without a break, within which the reader hears of everything: callers notice an end after 2 s, silence counts
+after 1.5, a report that failed is repeated within 1, and for a hub that is new once more."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ class Simulation:
         return world.run(step, limit_s)
 
     def _is_at_rest(self) -> bool:
-        return not self.load.generator.is_busy and not self.operator.is_busy and self.controller.is_at_rest
+        if self.load.generator.is_busy or self.operator.is_busy or self.network.unheard:
+            return False
+        return self.controller.is_at_rest
 
     def _replica(self, controller: Controller, serve_id: str) -> SimulatedReplica:
         return SimulatedReplica(controller, serve_id, self.plan.times)

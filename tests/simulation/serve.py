@@ -31,12 +31,14 @@ class Network:
         delays_s: equally likely ones, of a call and of its answer.
         loss: share of the calls that fail, before or after they were carried out.
         doubling: share of the calls between Ray's actors that come twice.
+        unheard: calls that were lost, and whose callers do not know yet.
     """
 
     world: World
     delays_s: tuple[float, ...] = (0.0002, 0.001, 0.005)
     loss: float = 0.0
     doubling: float = 0.0
+    unheard: int = 0
 
     def delay_s(self) -> float:
         return self.world.random.choice(self.delays_s)
@@ -58,10 +60,8 @@ class Network:
         fate = self.world.random.random()
         if fate < self.loss:
             is_carried_out = fate < self.loss / 2
-            lost = RayActorError(error_msg="the call was lost")
-            self.world.call_later(
-                self.world.random.choice(LOST_AFTER_S), lambda: caller.call_soon(_raise, answer, lost)
-            )
+            self.unheard += 1
+            self.world.call_later(self.world.random.choice(LOST_AFTER_S), lambda: self._tell_lost(caller, answer))
             if is_carried_out:
                 call.answer = caller.create_future()  # that nobody hears
                 call.send()
@@ -74,6 +74,10 @@ class Network:
         finally:
             if answer.cancelled():
                 call.cancel()
+
+    def _tell_lost(self, caller: Process, answer: asyncio.Future[Any]) -> None:
+        self.unheard -= 1
+        caller.call_soon(_raise, answer, RayActorError(error_msg="the call was lost"))
 
 
 @dataclass
