@@ -55,7 +55,7 @@ class Batcher(Generic[Item]):
         self._changed = asyncio.Event()
         self._running = 0
         self._late: BatchQueue[Item] = BatchQueue(Rules.of(in_force.settings), clock=clock, changed=self._changed)
-        self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early, clock, memory_tokens)
+        self._early: EarlyFormation[Item] = EarlyFormation(in_force, on_formed, clock, memory_tokens, self._changed)
         self._recent_run_s: deque[float] = deque(maxlen=8)
         self.apply(in_force)
 
@@ -132,10 +132,6 @@ class Batcher(Generic[Item]):
         """A request ran for `seconds` in its batch; the `Retry-After` of a refusal is estimated from it."""
         self._recent_run_s.append(seconds)
 
-    def _on_sealed_early(self, batch: Batch[Item]) -> None:
-        self._on_formed(batch)
-        self._changed.set()
-
     @property
     def _active(self) -> BatchQueue[Item] | EarlyFormation[Item]:
         return self._early if self.in_force.settings.formation == "early" else self._late
@@ -169,8 +165,10 @@ class EarlyFormation(Generic[Item]):
         on_formed: Callable[[Batch[Item]], None],
         clock: Callable[[], float],
         memory_tokens: int,
+        changed: asyncio.Event,
     ) -> None:
         self._memory_tokens = memory_tokens
+        self._changed = changed
         self._on_formed = on_formed
         self._clock = clock
         self._waiting: dict[Entry[Item], None] = {}
@@ -221,7 +219,7 @@ class EarlyFormation(Generic[Item]):
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
         entry = Entry(item, self._clock(), tokens)
-        entry.future.add_done_callback(lambda _: self._waiting.pop(entry, None))
+        entry.future.add_done_callback(lambda future: self._on_end(entry, has_left=future.cancelled()))
         self._waiting[entry] = None
         task = asyncio.create_task(self._pass_to_ray(entry))
         self._tasks.add(task)
@@ -243,6 +241,11 @@ class EarlyFormation(Generic[Item]):
         ready_s = max(oldest.formed_s, free_since_s)
         return ready_s if all(entry.future.done() for entry in oldest.entries) else self._rules.tick_s(ready_s)
 
+    def _on_end(self, entry: Entry[Item], *, has_left: bool) -> None:
+        self._waiting.pop(entry, None)
+        if has_left:  # its batch may hold nobody any more, and then holds nobody up
+            self._changed.set()
+
     async def _pass_to_ray(self, entry: Entry[Item]) -> None:
         try:
             await self._seal(entry)
@@ -262,6 +265,7 @@ class EarlyFormation(Generic[Item]):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
             self._sealed.append(batch)
             self._on_formed(batch)
+            self._changed.set()
 
     def _rules_of_batch_begun_at(self, begun_s: float) -> VersionedSettings:
         """Ray reads the settings when a batch takes its first entry, and keeps them for that batch."""

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from service.batching.batcher import Batcher, EarlyFormation
+from service.batching.batcher import Batcher
 from service.batching.queue import Batch
 from service.messages.settings import Settings, VersionedSettings
 from service.replica.background import start_for_life
 from tests.unit.gated_replica import ENOUGH, GatedReplica
+from tests.virtual_time import now_s, run_in_virtual_time
 
 pytestmark = pytest.mark.usefixtures("replica_context")
 
@@ -108,16 +109,20 @@ async def test_none_joins_a_running_batch_ahead_of_what_was_sealed_before() -> N
     assert [entry.item for entry in joining.entries] == ["joins"]
 
 
-async def test_a_sealed_batch_that_all_have_left_waits_for_no_tick() -> None:
-    settings = Settings(formation="early", max_batch_size=1, stride_s=1.0)
-    sealed = asyncio.Event()
-    in_force = VersionedSettings(version=1, settings=settings)
-    formation: EarlyFormation[str] = EarlyFormation(in_force, lambda _: sealed.set(), lambda: 10.3, memory_tokens=0)
-    waiting = formation.submit("gone")
-    await sealed.wait()
-    assert formation.deadline_s(free_since_s=0.0) == 11.0
-    waiting.cancel()
-    assert formation.deadline_s(free_since_s=0.0) == 10.3
+def test_a_sealed_batch_leaves_before_the_tick_once_all_have_left_it() -> None:
+    in_force = VersionedSettings(version=1, settings=Settings(formation="early", max_batch_size=1, stride_s=5.0))
+
+    async def leave_after(seconds: float) -> float:
+        sealed = asyncio.Event()
+        batcher: Batcher[str] = Batcher(in_force, lambda _: sealed.set(), now_s)
+        await asyncio.sleep(0.5)  # past a tick
+        waiting = batcher.submit("gone")
+        await sealed.wait()
+        asyncio.get_running_loop().call_later(seconds, waiting.cancel)
+        assert [entry.item for entry in (await batcher.next_batch()).entries] == ["gone"]
+        return now_s()
+
+    assert run_in_virtual_time(leave_after(1.0)) == pytest.approx(1.5)
 
 
 async def test_a_batch_that_ray_sealed_full_says_so_also_without_requests_that_left() -> None:
