@@ -19,8 +19,10 @@ from tests.simulation.world import BEGIN_S
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
 
-SLACK_S: Final = 0.1
-"""Of a wait, for what else the process has to do."""
+SLACK_S: Final = 0.02
+"""Of a wait in which nothing else has to be done."""
+
+SCRAPE_S: Final = 0.1
 
 SCRAPED_SEEDS: Final = 10
 """Of so many one is asked for what Prometheus reads, which takes a third of the time of a seed."""
@@ -35,7 +37,7 @@ class Checks:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._accepted = 0  # version of the settings that every replica held when they were in force
-        self._idle: dict[SimulatedReplica, tuple[int, float]] = {}  # cancelled by then, and since when
+        self._idle: dict[SimulatedReplica, tuple[int, float, float]] = {}  # cancelled by then, worked by then, when
         self._most_places: dict[SimulatedReplica, int] = {}  # of any settings so far
         self._longest_s: dict[SimulatedReplica, float] = {}  # wait of any settings so far
         self._versions: dict[SimulatedReplica, int] = {}
@@ -83,7 +85,7 @@ class Checks:
 
     def _check_wait(self, replica: SimulatedReplica, generation: Generation) -> None:
         """No request waits before an idle engine for longer than the settings say, or those before a change."""
-        now_s, batcher = self._simulation.world.now_s, generation.batcher
+        world, batcher = self._simulation.world, generation.batcher
         settings = batcher.in_force.settings
         longest_s = max(self._longest_s.get(replica, 0.0), settings.longest_wait_s + settings.stride_s)
         self._longest_s[replica] = longest_s
@@ -92,14 +94,14 @@ class Checks:
         if not waiting:
             self._idle.pop(replica, None)
             return
-        cancelled = generation.recorder.ledger.cancelled
-        cancelled_by_then, since_s = self._idle.get(replica, (cancelled, now_s))
-        if cancelled != cancelled_by_then:  # others are the oldest now
-            since_s = now_s
-        self._idle[replica] = cancelled, since_s
+        now = generation.recorder.ledger.cancelled, world.worked_s, world.now_s
+        cancelled, worked_s, since_s = self._idle.get(replica, now)
+        if cancelled != now[0] or since_s < replica.process.awake_since_s:  # others are the oldest, or it stood still
+            _, worked_s, since_s = now
+        self._idle[replica] = now[0], worked_s, since_s
         if replica.process.is_catching_up:
             return
-        if now_s - max(since_s, replica.process.awake_since_s) > longest_s + SLACK_S:
+        if world.now_s - since_s - (world.worked_s - worked_s) > longest_s + SLACK_S:
             self.fail(f"{waiting} wait before the idle engine of {generation.replica}")
 
     def _on_accepted(self, in_force: VersionedSettings, took_s: float) -> None:
@@ -220,7 +222,7 @@ class Checks:
         if controller.hub is None or controller.hub_process is None:
             return
         asking = controller.hub_process.create_task(controller.hub.metrics())
-        world.run(asking.done, world.now_s + SLACK_S)
+        world.run(asking.done, world.now_s + SCRAPE_S)
         families = text_string_to_metric_families(asking.result().decode())
         told = {(each.name, each.labels.get("replica")): each.value for family in families for each in family.samples}
         for replica in self._simulation.controller.replicas.values():

@@ -152,6 +152,7 @@ class Connection:
                 self._break()
             elif not self._closed:
                 self.has_begun = True
+                replica.open += 1  # at once, as Serve does: between that and a look whether it is drained is nothing
                 self._task = replica.process.create_task(replica.complete(body, client_id, self._send))
                 self._task.add_done_callback(self._on_end)
 
@@ -179,6 +180,7 @@ class Connection:
         self._arrive(None, self._world.random.choice(NOTICED_S))
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._replica.open -= 1
         self._replica.process.on_death.remove(self._break)
         if task.cancelled() or task.exception() is not None:
             if not task.cancelled():

@@ -218,7 +218,6 @@ class SimulatedReplica:
     async def complete(self, body: CompletionBody, client_id: str, send: Send) -> None:
         """As `BatchTextGenerator.completions`, behind its error handlers; cancelling it is the client's leaving."""
         assert self.generation is not None
-        self.open += 1
         try:
             answered = await answer_completion(self.generation, body, received_s=self.world.now_s, client_id=client_id)
         except QueueFullError as full:
@@ -227,13 +226,7 @@ class SimulatedReplica:
             answered = JSONResponse({"error": str(refused)}, 400)
         except GenerationError as failed:
             answered = JSONResponse({"error": str(failed)}, 500)
-        except asyncio.CancelledError:
-            self.open -= 1
-            raise
-        try:
-            await answered({"type": "http", "asgi": {"spec_version": "2.4"}}, _never, send)
-        finally:
-            self.open -= 1
+        await answered({"type": "http", "asgi": {"spec_version": "2.4"}}, _never, send)
 
     async def change(self, changes: dict[str, object]) -> VersionedSettings:
         """As `BatchTextGenerator.change_settings`."""

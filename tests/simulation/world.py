@@ -28,11 +28,13 @@ class World:
 
     Attributes:
         ran: the process of which something ran last.
+        worked_s: what all callbacks have taken, one after the other.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.now_s = BEGIN_S
+        self.worked_s = 0.0
         self.faults: list[str] = []
         self.processes: list[Process] = []
         self.ran: Process | None = None
@@ -71,7 +73,9 @@ class World:
             runner = self._runnable[int(self.random.random() * len(self._runnable))]
             runner.step()
             self.ran = runner.process
-            self.now_s += TAKES_S[int(self.random.random() * len(TAKES_S))]
+            takes_s = TAKES_S[int(self.random.random() * len(TAKES_S))]
+            self.worked_s += takes_s
+            self.now_s += takes_s
 
     def add(self, runner: Runner) -> None:
         if runner.place < 0:
