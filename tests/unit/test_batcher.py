@@ -22,7 +22,12 @@ class SealedAtOnce:
     formed = 0
 
     def __init__(
-        self, in_force: VersionedSettings, on_formed: object, clock: Callable[[], float], memory_tokens: int
+        self,
+        in_force: VersionedSettings,
+        on_formed: object,
+        clock: Callable[[], float],
+        memory_tokens: int,
+        changed: asyncio.Event,
     ) -> None:
         self._clock = clock
         self._sealed: deque[Batch[Any]] = deque()
