@@ -3,9 +3,9 @@
 python -m tests.planted [--only WORDS …] [--seeds N] [--processes N]
 python -m tests.planted --promises [--only WORDS …]
 
-A bug is looked for by seeds of the simulation first, and then by the tests of the protocol. It ends with 0 if at most
-two of fifty are not found. With `--promises` each of T01 to T27 is broken, one after the other, and its own tests must
-find that, on real processes where they have some.
+A bug is looked for by seeds of the simulation first, and then by the tests of the protocol, which have to pass without
+any bug. It ends with 0 if at most two of fifty are not found. With `--promises` each of T01 to T27 is broken, one after
+the other, and its own tests must find that, on real processes where they have some.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 SEED = re.compile(r"failed \[(\d+)")
 
 
-def found_by(bug: Bug, seeds: int) -> str | None:
-    """What finds it: "seed 17" or a test's name; ``None`` if nothing does."""
+def found_by(bug: Bug | None, seeds: int) -> str | None:
+    """What finds it: "seed 17" or a test's name; ``None`` if nothing does. Without a bug, what fails all the same."""
     with copy_with(bug) as tree:
         simulation = _run(tree, "tests.simulation", "--seeds", str(seeds), "--processes", "1", "--brief")
         if seed := SEED.search(simulation):
@@ -94,14 +94,15 @@ def promise_broken_by(bug: Bug, promise: str, tests: str) -> str | None:
 
 
 @contextmanager
-def copy_with(bug: Bug) -> Iterator[Path]:
-    """A copy of the repository in which the bug is planted."""
+def copy_with(bug: Bug | None) -> Iterator[Path]:
+    """A copy of the repository in which the bug is planted, if there is one."""
     with tempfile.TemporaryDirectory(prefix="batchscope-planted-") as folder:
         tree = Path(folder)
         for name in COPIED:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, tree / name)
-        bug.plant(tree)
+        if bug is not None:
+            bug.plant(tree)
         yield tree
 
 
@@ -131,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.promises:
         return break_promises(options.only)
     bugs = [bug for bug in BUGS if all(word in bug.name for word in options.only)]
+    if failing := found_by(None, options.seeds):
+        print(f"Without any bug {failing} fails; what finds a bug cannot be said.")
+        return 2
     escaped = 0
     with ThreadPoolExecutor(options.processes) as pool:
         for bug, finder in zip(bugs, pool.map(partial(found_by, seeds=options.seeds), bugs), strict=True):
