@@ -96,8 +96,9 @@ class Columns:
         return self._start + row - self.first
 
     def _make_room(self) -> None:
+        """Move the rows to the front where a quarter of all places is free there, else into twice as many."""
         count = len(self)
-        capacity = self._capacity if self._start > self._capacity // 2 else 2 * self._capacity
+        capacity = self._capacity if self._start >= self._capacity // 4 else 2 * self._capacity
         for name, column in self._columns.items():
             roomier = column if capacity == self._capacity else np.empty(capacity, column.dtype)
             roomier[:count] = column[self._start : self._stop].copy()
