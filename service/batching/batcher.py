@@ -243,7 +243,7 @@ class EarlyFormation(Generic[Item]):
 
     def _on_end(self, entry: Entry[Item], *, has_left: bool) -> None:
         self._waiting.pop(entry, None)
-        if has_left:  # its batch may hold nobody any more, and then holds nobody up
+        if has_left:  # its batch may be empty now, and then leaves at once
             self._changed.set()
 
     async def _pass_to_ray(self, entry: Entry[Item]) -> None:

@@ -64,7 +64,7 @@ def quiet_port(host: str = LOOPBACK) -> int:
     """
     port = next_free_port(host, random.choice(QUIET_PORTS))
     if port is None:
-        raise StartError("Ray finds no free port on this machine. End programs that listen on many.")
+        raise StartError("There is no free port on this machine. End programs that listen on many.")
     return port
 
 

@@ -171,7 +171,7 @@ class Stretch:
 
     Attributes:
         took_s: of each request that was to come meanwhile, from when that was.
-        wrong: so many of them were not answered to the token.
+        wrong: how many requests were not answered to the token.
     """
 
     took_s: npt.NDArray[np.float64]
