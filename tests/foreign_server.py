@@ -31,6 +31,21 @@ VLLM: Answers = {
         )
     ),
 }
+SGLANG: Answers = {
+    "/server_info": lambda server: {"version": "0.5.9"},
+    "/metrics": lambda server: "\n".join(
+        (
+            "# TYPE sglang:num_running_reqs gauge",
+            f'sglang:num_running_reqs{{model_name="tiny",tp_rank="0"}} {server.most_running}',
+            "# TYPE sglang:num_queue_reqs gauge",
+            f'sglang:num_queue_reqs{{model_name="tiny",tp_rank="0"}} {server.waiting}',
+            "# TYPE sglang:realtime_tokens_total counter",
+            f'sglang:realtime_tokens_total{{mode="decode",model_name="tiny",tp_rank="0"}} {server.tokens}',
+            "",
+        )
+    ),
+}
+"""Of a server whose count of what runs stays as it was when nothing is left."""
 SILENT: Answers = {}
 """Of a server that reports nothing."""
 
@@ -41,6 +56,7 @@ class ForeignServer:
     Attributes:
         url: where it answers.
         running, waiting, tokens, prompt_tokens: as it would report them.
+        most_running: at a time, since it was made.
         asked: the bodies that it was sent.
 
     Args:
@@ -58,7 +74,7 @@ class ForeignServer:
         says_done: bool = True,
     ) -> None:
         self.url = ""
-        self.running = self.waiting = self.tokens = self.prompt_tokens = 0
+        self.running = self.waiting = self.tokens = self.prompt_tokens = self.most_running = 0
         self.asked: list[dict[str, Any]] = []
         self._answers = answers
         self._token = token
@@ -122,6 +138,7 @@ class ForeignServer:
         async with self._slots:
             self.waiting -= 1
             self.running += 1
+            self.most_running = max(self.most_running, self.running)
             self.prompt_tokens += words
             try:
                 if not body.get("stream"):

@@ -47,7 +47,7 @@ UNCHANGED_INTERVAL_S: Final = 1.0
 
 NO_PROGRESS: Final[tuple[float | None, float | None, Unit | None]] = (None, None, None)
 
-ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 4, "serve": 4, "load": 10, "answer": 1}
+ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 2, "serve": 4, "load": 10, "answer": 1}
 ABOUT_FUNCTIONS_S: Final[dict[StageName, float]] = ABOUT_S | {"load": 4}
 
 

@@ -19,6 +19,8 @@ from service.replica.requests import GenerationRequest, LiveRequests
 
 ELSEWHERE: Final = ""
 """The device of a server that does not say what it computes on."""
+IDLE_S: Final = 1.0
+"""A server that has not computed for so long computes nothing: a step takes less."""
 
 
 class Contact:
@@ -48,6 +50,7 @@ class Contact:
         self._running: int | None = None  # as the server has reported last
         self._before: Gauges | None = None
         self._reported_s = 0.0  # when that was
+        self._progress_s = 0.0  # when it had last been seen to compute, or does not say whether it does
         self._joined = self._left = False  # since then: a request has started, or ended
         self._tokens = 0  # that came through here
         self._unstarted: dict[GenerationRequest, bool] = {}  # oldest first, and whether it was seen waiting
@@ -106,6 +109,8 @@ class Contact:
     def note(self, gauges: Gauges) -> ReplicaStatus:
         """The server has reported this now."""
         now_s = self._clock()
+        if self._only_seems_busy(gauges, now_s):
+            gauges = replace(gauges, waiting=0, running=0)
         self._running = gauges.running
         self._release(len(self._unstarted) - (gauges.waiting or 0))
         self._unstarted = dict.fromkeys(self._unstarted, True)
@@ -131,6 +136,12 @@ class Contact:
             ledger=self.recorder.ledger,
             cache_share=gauges.cache_share,
         )
+
+    def _only_seems_busy(self, gauges: Gauges, now_s: float) -> bool:
+        """Whether it has computed nothing for a while, by what it counts, and no request that passed here is left."""
+        if gauges.progress is None or self._before is None or gauges.progress != self._before.progress:
+            self._progress_s = now_s
+        return not self.requests.live and now_s - self._progress_s >= IDLE_S
 
     def _release(self, most: int) -> None:
         """Start the oldest that wait: at most `most`, and no more than the server says that it runs."""

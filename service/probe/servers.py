@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
@@ -19,6 +19,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from service.load.client import read_at_most
 
@@ -26,6 +27,8 @@ ANSWER_TIMEOUT_S: Final = 2.0
 ALIVE_S: Final = 1.0
 """A server that reports nothing is asked this often whether it is there."""
 MOST_BYTES: Final = 4 * 2**20
+RANKS: Final = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
+"""Labels of SGLang for a process among those that hold one model together, and compute the same requests."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
 
 
@@ -42,6 +45,7 @@ class Gauges:
         cache_share: of the memory for keys and values, what is taken, from 0 to 1.
         tokens, prompt_tokens: generated, and read of prompts, since the server was started.
         steps: forward passes since the server was started.
+        progress: grows with each of them, of a server that reports requests for a while when none is left.
     """
 
     waiting: int | None = None
@@ -50,6 +54,24 @@ class Gauges:
     tokens: float | None = None
     prompt_tokens: float | None = None
     steps: float | None = None
+    progress: float | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of `/metrics`: those of this name whose labels have one of the values given; a missing label is empty."""
+
+    name: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def values(self, named: Iterable[Sample]) -> list[float]:
+        """Of those among `named`, which have the name: one for all processes that compute the same requests."""
+        found: dict[frozenset[tuple[str, str]], float] = {}
+        for sample in named:
+            if all(sample.labels.get(label, "") in values for label, values in self.labels.items()):
+                engine = frozenset((name, value) for name, value in sample.labels.items() if name not in RANKS)
+                found[engine] = max(found.get(engine, 0.0), sample.value)
+        return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -57,7 +79,7 @@ class Kind:
     """A server's name, and what it calls its figures.
 
     Attributes:
-        samples: for fields of `Gauges` the samples of `/metrics`, newer names first.
+        samples: for fields of `Gauges` the samples of `/metrics` that are added up, those of newer releases first.
         settings: where its batching is set, as a sentence.
         untold: what it does not report, in sentences.
         without_metrics: how to let it report more, as a sentence, where it has no `/metrics` now.
@@ -66,7 +88,7 @@ class Kind:
     """
 
     name: str
-    samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
     settings: str = "Its batching is set as it starts."
     untold: str = "It does not report which requests share a step."
     without_metrics: str = ""
@@ -77,12 +99,12 @@ class Kind:
 VLLM: Final = Kind(
     "vLLM",
     {
-        "waiting": ("vllm:num_requests_waiting",),
-        "running": ("vllm:num_requests_running",),
-        "cache_share": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-        "tokens": ("vllm:generation_tokens_total",),
-        "prompt_tokens": ("vllm:prompt_tokens_total",),
-        "steps": ("vllm:iteration_tokens_total_count",),
+        "waiting": (Samples("vllm:num_requests_waiting"),),
+        "running": (Samples("vllm:num_requests_running"),),
+        "cache_share": (Samples("vllm:kv_cache_usage_perc"), Samples("vllm:gpu_cache_usage_perc")),
+        "tokens": (Samples("vllm:generation_tokens_total"),),
+        "prompt_tokens": (Samples("vllm:prompt_tokens_total"),),
+        "steps": (Samples("vllm:iteration_tokens_total_count"),),
     },
     settings="Its batching is set as it starts: --max-num-seqs, --max-num-batched-tokens.",
     without_metrics="Its /metrics do not answer: start it without --disable-log-stats.",
@@ -90,25 +112,35 @@ VLLM: Final = Kind(
 SGLANG: Final = Kind(
     "SGLang",
     {
-        "waiting": ("sglang:num_queue_reqs",),
-        "running": ("sglang:num_running_reqs",),
-        "cache_share": ("sglang:token_usage",),
-        "tokens": ("sglang:generation_tokens_total",),
-        "prompt_tokens": ("sglang:prompt_tokens_total",),
+        # Beside the count of all requests stands one for each priority that it was told.
+        "waiting": (Samples("sglang:num_queue_reqs", {"priority": ("",)}),),
+        "running": (Samples("sglang:num_running_reqs", {"priority": ("",)}),),
+        "cache_share": (Samples("sglang:token_usage"),),
+        # What else it has of tokens it counts when a request ends.
+        "tokens": (
+            Samples("sglang:realtime_tokens_total", {"mode": ("decode",)}),
+            Samples("sglang:generation_tokens_total"),
+        ),
+        "prompt_tokens": (
+            Samples("sglang:realtime_tokens_total", {"mode": ("prefill_compute", "prefill_cache")}),
+            Samples("sglang:prompt_tokens_total"),
+        ),
+        "progress": (Samples("sglang:realtime_tokens_total"),),
     },
     settings="Its batching is set as it starts: --max-running-requests, --chunked-prefill-size.",
-    untold="It reports neither which requests share a step nor how many steps there were.",
+    untold="It reports neither which requests share a step nor how many steps there were, and what waits and runs when "
+    "it reads prompts and after each 40th step: after each with --decode-log-interval 1.",
     without_metrics="Start it with --enable-metrics to see its queue and its batches.",
 )
 LLAMA_CPP: Final = Kind(
     "llama.cpp",
     {
-        "waiting": ("llamacpp:requests_deferred",),
-        "running": ("llamacpp:requests_processing",),
-        "cache_share": ("llamacpp:kv_cache_usage_ratio",),
-        "tokens": ("llamacpp:tokens_predicted_total",),
-        "prompt_tokens": ("llamacpp:prompt_tokens_total",),
-        "steps": ("llamacpp:n_decode_total",),
+        "waiting": (Samples("llamacpp:requests_deferred"),),
+        "running": (Samples("llamacpp:requests_processing"),),
+        "cache_share": (Samples("llamacpp:kv_cache_usage_ratio"),),
+        "tokens": (Samples("llamacpp:tokens_predicted_total"),),
+        "prompt_tokens": (Samples("llamacpp:prompt_tokens_total"),),
+        "steps": (Samples("llamacpp:n_decode_total"),),
     },
     settings="Its batching is set as it starts: --parallel, --batch-size, --cont-batching.",
     without_metrics="Start it with --metrics to see its queue and its steps.",
@@ -117,11 +149,11 @@ LLAMA_CPP: Final = Kind(
 TGI: Final = Kind(
     "TGI",
     {
-        "waiting": ("tgi_queue_size",),
-        "running": ("tgi_batch_current_size",),
-        "tokens": ("tgi_request_generated_tokens_sum",),
-        "prompt_tokens": ("tgi_request_input_length_sum",),
-        "steps": ("tgi_batch_inference_count", "tgi_batch_inference_count_total"),
+        "waiting": (Samples("tgi_queue_size"),),
+        "running": (Samples("tgi_batch_current_size"),),
+        "tokens": (Samples("tgi_request_generated_tokens_sum"),),
+        "prompt_tokens": (Samples("tgi_request_input_length_sum"),),
+        "steps": (Samples("tgi_batch_inference_count"), Samples("tgi_batch_inference_count_total")),
     },
     settings="Its batching is set as it starts: --max-concurrent-requests, --max-batch-total-tokens.",
     untold="It does not report which requests share a step, and counts the tokens of a request when that ends.",
@@ -147,13 +179,13 @@ def gauges_of(kind: Kind, metrics: str) -> Gauges:
     >>> gauges_of(VLLM, of_two_engines).running
     4
     """
-    samples: defaultdict[str, list[float]] = defaultdict(list)
+    named: defaultdict[str, list[Sample]] = defaultdict(list)
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
-            samples[sample.name].append(sample.value)
+            named[sample.name].append(sample)
     found: dict[str, Any] = {}
     for name, candidates in kind.samples.items():
-        values = next((samples[each] for each in candidates if each in samples), None)
+        values = next(filter(None, (each.values(named[each.name]) for each in candidates)), None)
         if values:
             found[name] = fmean(values) if name == "cache_share" else sum(values)
     for name in ("waiting", "running"):

@@ -9,6 +9,7 @@ import importlib
 import ipaddress
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ import psutil
 import ray
 from ray import serve
 from ray._private import services
+from ray._private.node import Node
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.exceptions import AuthenticationError
 from ray.job_config import JobConfig
@@ -39,6 +41,7 @@ MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
 ANY_METHOD: Final = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # it is refused before it is looked up
 ASKING_LIMIT_S: Final = 5.0
+NO_AGENT: Final = "import os, time; raylet = os.getppid()\nwhile os.getppid() == raylet: time.sleep(1.0)"
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
 
 
@@ -54,47 +57,58 @@ class OwnPackagesFirst(JobConfig):
 
 
 @contextmanager
-def agents_come_later(port: int) -> Iterator[None]:
-    """A raylet that is started here does not wait for its agents, of which one gets this port.
+def essential_processes(agent_port: int) -> Iterator[None]:
+    """A Ray that is started here leaves out what nothing here needs, and does not wait for its one agent, at this port.
 
-    WORKAROUND ray 2.60: it dies when one of them takes longer than 15 s to say its ports, as on a busy machine, and the
-    start fails half a minute later (https://github.com/ray-project/ray/issues/65983). Ports that it knows from its
-    command it does not wait for. The dashboard's agent, which nothing here needs, gets none, as in a Ray without its
-    dashboard.
+    WORKAROUND ray 2.60: no option leaves out the autoscaler's monitor, the dashboard's server and its agent, in whose
+    place the raylet insists on having something. And it dies when an agent takes longer than 15 s to say its ports, as
+    on a busy machine, and the start fails half a minute later (https://github.com/ray-project/ray/issues/65983). Ports
+    that it knows from its command it does not wait for.
     """
     start = services.start_ray_process
 
     def start_process(command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
         if process_type == PROCESS_TYPE_RAYLET:
-            command = with_known_ports(command, port)
+            command = with_one_agent(command, agent_port)
         return start(command, process_type, *arguments, **options)
 
-    services.start_ray_process = start_process
+    def start_nothing(*_: object, **__: object) -> None: ...
+
+    replaced = {
+        (services, "start_ray_process"): start_process,
+        (Node, "start_monitor"): start_nothing,
+        (Node, "start_api_server"): start_nothing,
+    }
+    as_shipped = {place: getattr(*place) for place in replaced}
     try:
+        for place, by in replaced.items():
+            setattr(*place, by)
         yield
     finally:
-        services.start_ray_process = start
+        for place, was in as_shipped.items():
+            setattr(*place, was)
 
 
-def with_known_ports(raylet: Sequence[str], port: int) -> list[str]:
-    r"""The command of a raylet whose agent for environments listens on `port`.
+def with_one_agent(raylet: Sequence[str], port: int) -> list[str]:
+    r"""The command of a raylet whose one agent is that for environments, which listens on `port`.
 
     >>> agents = "--runtime_env_agent_command=a.py --runtime-env-agent-port=0", "--dashboard_agent_command=b.py"
-    >>> print(*with_known_ports(["raylet", "--metrics-agent-port=0", *agents], 20011), sep="\n")
-    raylet
-    --metrics-agent-port=-1
-    --runtime_env_agent_command=a.py --runtime-env-agent-port=20011
-    --dashboard_agent_command=b.py --minimal
-    --dashboard_agent_listen_port=-1
+    >>> with_one_agent(["raylet", "--metrics-agent-port=0", agents[0]], 20011)[1:3]
+    ['--metrics-agent-port=-1', '--runtime_env_agent_command=a.py --runtime-env-agent-port=20011']
+    >>> "b.py" in " ".join(with_one_agent(["raylet", *agents], 20011))
+    False
     """
-    known = {"--metrics-agent-port": -1, "--metrics_export_port": -1, "--runtime_env_agent_port": port}
+    said: dict[str, object] = {
+        "--metrics-agent-port": -1,
+        "--metrics_export_port": -1,
+        "--runtime_env_agent_port": port,
+        "--dashboard_agent_command": subprocess.list2cmdline([sys.executable, "-ISc", NO_AGENT]),
+    }
     words = []
     for word in raylet:
         name, _, value = word.partition("=")
-        if name in known:
-            value = str(known[name])
-        elif name == "--dashboard_agent_command":
-            value += " --minimal"
+        if name in said:
+            value = str(said[name])
         elif name == "--runtime_env_agent_command":
             value = re.sub(r"(--runtime-env-agent-port=)\w+", rf"\g<1>{port}", value)
         words.append(f"{name}={value}" if "=" in word else word)
@@ -134,7 +148,7 @@ class LocalCluster:
         return {VITAL_NAMES[name]: pid for pid, name in names.items() if name in VITAL_NAMES}
 
     def _start_ray(self) -> None:
-        with agents_come_later(self._choose_agent_port()):
+        with essential_processes(self._choose_agent_port()):
             ray.init(
                 address="local",
                 job_config=OwnPackagesFirst(),

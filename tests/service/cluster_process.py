@@ -12,7 +12,7 @@ import ray
 from ray import serve
 
 from service.launch.checks import quiet_port
-from service.ray_serve.clusters import agents_come_later
+from service.ray_serve.clusters import essential_processes
 
 PROCESSORS = 4
 """As Ray counts them: one is for a replica, and with those left tasks run in parallel, also on a machine of two."""
@@ -20,7 +20,7 @@ PROCESSORS = 4
 if __name__ == "__main__":
     told, sys.stdout = sys.stdout, sys.stderr  # where Ray prints what it has to say
     folder = sys.argv[1]
-    with agents_come_later(quiet_port()):  # which take longer than Ray waits where tests take the processor
+    with essential_processes(quiet_port()):  # others take longer than Ray waits where tests take the processor
         ray.init("local", num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     print(json.dumps({"address": ray.get_runtime_context().gcs_address}), file=told, flush=True)
     for port in sys.stdin:

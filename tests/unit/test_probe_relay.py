@@ -18,7 +18,7 @@ from service.messages.settings import SettingError
 from service.messages.telemetry import TelemetryFrame
 from service.probe.relay import relayed
 from service.probe.servers import recognise
-from tests.foreign_server import SILENT, VLLM, Answers, ForeignServer, foreign_server
+from tests.foreign_server import SGLANG, SILENT, VLLM, Answers, ForeignServer, foreign_server
 
 HANG_S = 30.0
 
@@ -54,6 +54,11 @@ class Looking:
         """Of each request that has ended its state, and the tokens of its prompt and its answer."""
         last = {each.id: each for frame in self.frames for each in frame.requests}
         return [(e.state, e.prompt_tokens, e.completion_tokens) for e in last.values() if e.finished_s is not None]
+
+    @property
+    def running(self) -> list[int]:
+        """How many requests run, by each frame that says so."""
+        return [replica.running for frame in self.frames for replica in frame.replicas]
 
     @property
     def stages_s(self) -> list[list[float | None]]:
@@ -95,6 +100,15 @@ async def test_that_its_queue_and_its_batches_are_telemetry_and_requests_pass_un
     assert {batch.size for batch in batches} <= {1, 2}
     assert {batch.members for batch in batches} == {()}, "which requests share a step the server does not report"
     assert sum(batch.tokens for batch in batches) == 240
+
+
+async def test_that_what_a_server_goes_on_to_report_as_running_does_not_run_when_nothing_is_computed() -> None:
+    with foreign_server(SGLANG, places=2) as server:
+        async with looking_at(server) as looking:
+            await asyncio.gather(*(looking.complete(max_tokens=100) for _ in range(2)))
+            await looking.until(lambda: 2 in looking.running)
+            await looking.until(lambda: looking.running[-1] == 0)
+            assert server.most_running == 2, "which it still says"
 
 
 async def test_that_a_request_starts_when_the_server_s_queue_says_so() -> None:

@@ -34,7 +34,7 @@ vllm:iteration_tokens_total_bucket{engine="0",le="+Inf",model_name="m"} 40.0
 vllm:iteration_tokens_total_count{engine="0",model_name="m"} 40.0
 vllm:iteration_tokens_total_sum{engine="0",model_name="m"} 160.0
 """
-SGLANG_METRICS = """\
+OLD_SGLANG_METRICS = """\
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{model_name="m"} 162.0
 # TYPE sglang:num_queue_reqs gauge
@@ -46,6 +46,30 @@ sglang:prompt_tokens_total{model_name="m"} 8.0e+06
 # TYPE sglang:generation_tokens_total counter
 sglang:generation_tokens_total{model_name="m"} 7.5e+06
 """
+SGLANG_METRICS = """\
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="0"} 3.0
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="1",tp_rank="0"} 2.0
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="5",tp_rank="0"} 1.0
+sglang:num_running_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="1"} 3.0
+sglang:num_running_reqs{dp_rank="1",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="2"} 4.0
+# TYPE sglang:num_queue_reqs gauge
+sglang:num_queue_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="0"} 2.0
+sglang:num_queue_reqs{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="5",tp_rank="0"} 2.0
+# TYPE sglang:token_usage gauge
+sglang:token_usage{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="0"} 0.25
+sglang:token_usage{dp_rank="0",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="1"} 0.25
+sglang:token_usage{dp_rank="1",engine_type="unified",model_name="m",pp_rank="0",priority="",tp_rank="2"} 0.75
+# TYPE sglang:realtime_tokens_total counter
+sglang:realtime_tokens_total{dp_rank="0",engine_type="unified",mode="prefill_compute",model_name="m",tp_rank="0"} 500.0
+sglang:realtime_tokens_total{dp_rank="0",engine_type="unified",mode="prefill_cache",model_name="m",tp_rank="0"} 700.0
+sglang:realtime_tokens_total{dp_rank="0",engine_type="unified",mode="decode",model_name="m",tp_rank="0"} 25.0
+sglang:realtime_tokens_total{dp_rank="0",engine_type="unified",mode="decode",model_name="m",tp_rank="1"} 25.0
+sglang:realtime_tokens_total{dp_rank="1",engine_type="unified",mode="decode",model_name="m",tp_rank="2"} 30.0
+# TYPE sglang:generation_tokens_total counter
+sglang:generation_tokens_total{engine_type="unified",model_name="m",priority="1"} 10.0
+"""
+"""Two replicas, the first of them in two processes, with requests of two priorities."""
 LLAMA_CPP_METRICS = """\
 # TYPE llamacpp:prompt_tokens_total counter
 llamacpp:prompt_tokens_total 412
@@ -80,7 +104,8 @@ tgi_request_input_length_count 44
     ("kind", "metrics", "gauges"),
     [
         (VLLM, VLLM_METRICS, Gauges(4, 5, 0.375, tokens=1500, prompt_tokens=64, steps=40)),
-        (SGLANG, SGLANG_METRICS, Gauges(26, 162, 0.28, tokens=7.5e6, prompt_tokens=8e6)),
+        (SGLANG, SGLANG_METRICS, Gauges(2, 7, 0.5, tokens=55, prompt_tokens=1200, progress=1255)),
+        (SGLANG, OLD_SGLANG_METRICS, Gauges(26, 162, 0.28, tokens=7.5e6, prompt_tokens=8e6)),
         (LLAMA_CPP, LLAMA_CPP_METRICS, Gauges(2, 4, tokens=1250, prompt_tokens=412, steps=700)),
         (TGI, TGI_METRICS, Gauges(7, 4, tokens=8123, prompt_tokens=900, steps=510)),
         (VLLM, 'vllm:gpu_cache_usage_perc{model_name="m"} 0.75\n', Gauges(cache_share=0.75)),

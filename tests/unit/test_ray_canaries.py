@@ -16,6 +16,7 @@ import ray
 from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray._private import services
+from ray._private.node import Node
 from ray.job_config import JobConfig
 from ray.serve import batching, context
 from ray.serve._private import http_util
@@ -134,13 +135,19 @@ def test_the_method_that_keeps_the_current_folder_from_workers() -> None:
     )
 
 
-def test_how_a_raylet_learns_the_ports_of_its_agents() -> None:
-    where = "See ray._private.services.start_raylet, and clusters.agents_come_later, which changes its command."
+def test_how_a_raylet_learns_of_its_agents() -> None:
+    where = "See ray._private.services.start_raylet, and clusters.essential_processes, which changes its command."
     source = inspect.getsource(services.start_raylet)
     own = ("--metrics-agent-port=", "--metrics_export_port=", "--runtime_env_agent_port=")
-    of_agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=", "--runtime-env-agent-port=", "--minimal")
+    of_agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=", "--runtime-env-agent-port=")
     assert [word for word in (*own, *of_agents, " start_ray_process(") if word not in source] == [], where
     assert _is_in(Path(services.RAYLET_EXECUTABLE), "dashboard_agent_listen_port"), where
+
+
+def test_the_methods_that_start_what_is_left_out() -> None:
+    where = "See ray._private.node.Node.start_head_processes, and clusters.essential_processes."
+    source = inspect.getsource(Node.start_head_processes)
+    assert [word for word in ("self.start_monitor()", "self.start_api_server(") if word not in source] == [], where
 
 
 def test_where_a_replica_finds_its_config() -> None:
