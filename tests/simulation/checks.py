@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,8 +31,34 @@ SCRAPE_S: Final = 0.1
 SCRAPED_SEEDS: Final = 10
 """Of so many one is asked for what Prometheus reads, which takes a third of the time of a seed."""
 
+ANSWERS: Final = "vllm:e2e_request_latency_seconds_count"
+GENERATED: Final = "vllm:generation_tokens_total"
+BATCHES: Final = "ray_serve_batches_processed_total"
+COUNTED: Final = (ANSWERS, GENERATED, BATCHES)
+
 TASKS_OF_A_REPLICA: Final = 6
 """Its three, the watch of the engine and two timeouts or calls to the hub."""
+
+
+@dataclass
+class Seen:
+    """What was seen of a replica so far.
+
+    Attributes:
+        in_force: the settings that it holds.
+        most_places, longest_wait_s: of any settings that it has held.
+        idle: since its engine is idle and requests wait: how many had been cancelled, what was worked, and when.
+    """
+
+    in_force: VersionedSettings
+    most_places: int = 0
+    longest_wait_s: float = 0.0
+    idle: tuple[int, float, float] | None = None
+
+    def hold(self, in_force: VersionedSettings) -> None:
+        self.in_force, settings = in_force, in_force.settings
+        self.most_places = max(self.most_places, settings.places)
+        self.longest_wait_s = max(self.longest_wait_s, settings.longest_wait_s + settings.stride_s)
 
 
 class Checks:
@@ -40,10 +67,7 @@ class Checks:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._accepted = 0  # version of the settings that every replica held when they were in force
-        self._idle: dict[SimulatedReplica, tuple[int, float, float]] = {}  # cancelled by then, worked by then, when
-        self._most_places: dict[SimulatedReplica, int] = {}  # of any settings so far
-        self._longest_s: dict[SimulatedReplica, float] = {}  # wait of any settings so far
-        self._versions: dict[SimulatedReplica, int] = {}
+        self._seen: dict[SimulatedReplica, Seen] = {}
         self._names: dict[str, SimulatedReplica] = {}
         simulation.operator.on_accepted = self._on_accepted
 
@@ -59,24 +83,28 @@ class Checks:
         if replica is None or replica.generation is None:
             return
         generation = replica.generation
-        if self._names.setdefault(generation.replica, replica) is not replica:
-            self.fail(f"{generation.replica} is the name of two replicas")
-        version = generation.batcher.in_force.version
-        if version < self._versions.get(replica, 0):
-            self.fail(f"{generation.replica} went back from version {self._versions[replica]} to {version}")
-        self._versions[replica] = version
-        places = self._most_places[replica] = max(
-            self._most_places.get(replica, 0), generation.batcher.in_force.settings.places
-        )
-        if replica.engine.at_once > places:
-            self.fail(f"{replica.engine.at_once} batches run in {places} places of {generation.replica}")
+        seen = self._seen.get(replica) or self._see(replica, generation)
+        in_force = generation.batcher.in_force
+        if in_force is not seen.in_force:
+            if in_force.version < seen.in_force.version:
+                self.fail(f"{generation.replica} went back from version {seen.in_force.version} to {in_force.version}")
+            seen.hold(in_force)
+        if replica.engine.at_once > seen.most_places:
+            self.fail(f"{replica.engine.at_once} batches run in {seen.most_places} places of {generation.replica}")
         self._check_version(replica)
         self._check_ledger(generation)
-        self._check_wait(replica, generation)
+        self._check_wait(replica, generation, seen)
+
+    def _see(self, replica: SimulatedReplica, generation: Generation) -> Seen:
+        if self._names.setdefault(generation.replica, replica) is not replica:
+            self.fail(f"{generation.replica} is the name of two replicas")
+        seen = self._seen[replica] = Seen(generation.batcher.in_force)
+        seen.hold(seen.in_force)
+        return seen
 
     def _check_version(self, replica: SimulatedReplica) -> None:
-        held = self._versions.get(replica)
-        if held is not None and held < self._accepted and replica.process.is_awake and not replica.has_ended:
+        held = self._seen[replica].in_force.version if replica in self._seen else self._accepted
+        if held < self._accepted and replica.process.is_awake and not replica.has_ended:
             self.fail(f"version {self._accepted} is in force, and {replica.serve_id} holds {held}")
 
     def _check_ledger(self, generation: Generation) -> None:
@@ -86,25 +114,22 @@ class Checks:
         if ledger.admitted != _ended(ledger) + live:
             self.fail(f"{generation.replica} holds {live}: {ledger}")
 
-    def _check_wait(self, replica: SimulatedReplica, generation: Generation) -> None:
+    def _check_wait(self, replica: SimulatedReplica, generation: Generation, seen: Seen) -> None:
         """No request waits before an idle engine for longer than the settings say, or those before a change."""
         world, batcher = self._simulation.world, generation.batcher
-        settings = batcher.in_force.settings
-        longest_s = max(self._longest_s.get(replica, 0.0), settings.longest_wait_s + settings.stride_s)
-        self._longest_s[replica] = longest_s
-        is_idle = not generation.requests.running and replica.process.is_awake and not replica.has_failed
-        waiting = batcher.waiting + batcher.formed if is_idle else 0
-        if not waiting:
-            self._idle.pop(replica, None)
+        waiting = batcher.waiting + batcher.formed
+        is_at_work = waiting and (generation.requests.running or not replica.process.is_awake or replica.has_failed)
+        if not waiting or is_at_work:
+            seen.idle = None
             return
         now = generation.recorder.ledger.cancelled, world.worked_s, world.now_s
-        cancelled, worked_s, since_s = self._idle.get(replica, now)
+        cancelled, worked_s, since_s = seen.idle or now
         if cancelled != now[0] or since_s < replica.process.awake_since_s:  # others are the oldest, or it stood still
             _, worked_s, since_s = now
-        self._idle[replica] = now[0], worked_s, since_s
+        seen.idle = now[0], worked_s, since_s
         if replica.process.is_catching_up:
             return
-        if world.now_s - since_s - min(world.worked_s - worked_s, MOST_WORK_S) > longest_s + SLACK_S:
+        if world.now_s - since_s - min(world.worked_s - worked_s, MOST_WORK_S) > seen.longest_wait_s + SLACK_S:
             self.fail(f"{waiting} wait before the idle engine of {generation.replica}")
 
     def _on_accepted(self, in_force: VersionedSettings, took_s: float) -> None:
@@ -226,17 +251,18 @@ class Checks:
             return
         asking = controller.hub_process.create_task(controller.hub.metrics())
         world.run(asking.done, world.now_s + SCRAPE_S)
-        families = text_string_to_metric_families(asking.result().decode())
+        lines = [line for line in asking.result().decode().splitlines(keepends=True) if line.startswith(COUNTED)]
+        families = text_string_to_metric_families("".join(lines))
         told = {(each.name, each.labels.get("replica")): each.value for family in families for each in family.samples}
         for replica in self._simulation.controller.replicas.values():
             generation = replica.generation
             if generation is None or not replica.process.is_alive:
                 continue
-            answered = told.get(("vllm:e2e_request_latency_seconds_count", generation.replica))
+            answered = told.get((ANSWERS, generation.replica))
             if answered != generation.recorder.ledger.completed:
                 self.fail(f"{generation.replica} counted {generation.recorder.ledger}, and {answered} answers are told")
-            tokens = told.get(("vllm:generation_tokens_total", generation.replica))
-            batches = told.get(("ray_serve_batches_processed_total", generation.replica), 0.0)
+            tokens = told.get((GENERATED, generation.replica))
+            batches = told.get((BATCHES, generation.replica), 0.0)
             if answered and not (tokens and batches):
                 self.fail(f"{generation.replica} gave {answered} answers, {tokens} tokens in {batches} batches")
 

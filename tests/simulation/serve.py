@@ -278,11 +278,12 @@ class Controller:
         """Everything runs that should, nothing else does, no replica holds a request, and no engine hangs."""
         if self.hub_process is None or self.hub_process.is_stopped or not self._is_settled:
             return False
-        return not any(
-            each.process.is_stopped or each.generation.requests.live or each.engine.at_once
-            for each in self.replicas.values()
-            if each.generation is not None
-        )
+        for each in self.replicas.values():
+            if each.generation is not None and (
+                each.engine.at_once or each.generation.requests.live or each.process.is_stopped
+            ):
+                return False
+        return True
 
     @property
     def _is_settled(self) -> bool:
