@@ -132,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.promises:
         return break_promises(options.only)
     bugs = [bug for bug in BUGS if all(word in bug.name for word in options.only)]
+    if not bugs:
+        parser.error(f"no bug has all of these words in its name: {' '.join(options.only)}")
     if failing := found_by(None, options.seeds):
         print(f"Without any bug {failing} fails; what finds a bug cannot be said.")
         return 2
