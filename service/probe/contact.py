@@ -20,7 +20,7 @@ from service.replica.requests import GenerationRequest, LiveRequests
 ELSEWHERE: Final = ""
 """The device of a server that does not say what it computes on."""
 IDLE_S: Final = 1.0
-"""A server that has not computed for so long computes nothing: a step takes less."""
+"""A server whose counts have not grown for so long is taken to be idle; a guess, since a step may take longer."""
 
 
 class Contact:
@@ -50,7 +50,7 @@ class Contact:
         self._running: int | None = None  # as the server has reported last
         self._before: Gauges | None = None
         self._reported_s = 0.0  # when that was
-        self._progress_s = 0.0  # when it had last been seen to compute, or does not say whether it does
+        self._progress_s = 0.0  # when its count of progress last grew; now, where it has none
         self._joined = self._left = False  # since then: a request has started, or ended
         self._tokens = 0  # that came through here
         self._unstarted: dict[GenerationRequest, bool] = {}  # oldest first, and whether it was seen waiting

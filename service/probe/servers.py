@@ -112,11 +112,11 @@ VLLM: Final = Kind(
 SGLANG: Final = Kind(
     "SGLang",
     {
-        # Beside the count of all requests stands one for each priority that it was told.
+        # With priority scheduling, each priority has a count besides; that of all requests has an empty label.
         "waiting": (Samples("sglang:num_queue_reqs", {"priority": ("",)}),),
         "running": (Samples("sglang:num_running_reqs", {"priority": ("",)}),),
         "cache_share": (Samples("sglang:token_usage"),),
-        # What else it has of tokens it counts when a request ends.
+        # Older releases count tokens only when a request ends.
         "tokens": (
             Samples("sglang:realtime_tokens_total", {"mode": ("decode",)}),
             Samples("sglang:generation_tokens_total"),

@@ -29,7 +29,7 @@ MOST_WORK_S: Final = 0.5
 SCRAPE_S: Final = 0.1
 
 SCRAPED_SEEDS: Final = 10
-"""Of so many one is asked for what Prometheus reads, which takes a third of the time of a seed."""
+"""Of so many one is asked for what Prometheus reads, which takes long."""
 
 ANSWERS: Final = "vllm:e2e_request_latency_seconds_count"
 GENERATED: Final = "vllm:generation_tokens_total"
@@ -118,8 +118,7 @@ class Checks:
         """No request waits before an idle engine for longer than the settings say, or those before a change."""
         world, batcher = self._simulation.world, generation.batcher
         waiting = batcher.waiting + batcher.formed
-        is_at_work = waiting and (generation.requests.running or not replica.process.is_awake or replica.has_failed)
-        if not waiting or is_at_work:
+        if not waiting or generation.requests.running or not replica.process.is_awake or replica.has_failed:
             seen.idle = None
             return
         now = generation.recorder.ledger.cancelled, world.worked_s, world.now_s
@@ -253,16 +252,20 @@ class Checks:
         world.run(asking.done, world.now_s + SCRAPE_S)
         lines = [line for line in asking.result().decode().splitlines(keepends=True) if line.startswith(COUNTED)]
         families = text_string_to_metric_families("".join(lines))
-        told = {(each.name, each.labels.get("replica")): each.value for family in families for each in family.samples}
+        reported = {
+            (each.name, each.labels.get("replica")): each.value for family in families for each in family.samples
+        }
         for replica in self._simulation.controller.replicas.values():
             generation = replica.generation
             if generation is None or not replica.process.is_alive:
                 continue
-            answered = told.get((ANSWERS, generation.replica))
+            answered = reported.get((ANSWERS, generation.replica))
             if answered != generation.recorder.ledger.completed:
-                self.fail(f"{generation.replica} counted {generation.recorder.ledger}, and {answered} answers are told")
-            tokens = told.get((GENERATED, generation.replica))
-            batches = told.get((BATCHES, generation.replica), 0.0)
+                self.fail(
+                    f"{generation.replica} counted {generation.recorder.ledger}, and {answered} answers are reported"
+                )
+            tokens = reported.get((GENERATED, generation.replica))
+            batches = reported.get((BATCHES, generation.replica), 0.0)
             if answered and not (tokens and batches):
                 self.fail(f"{generation.replica} gave {answered} answers, {tokens} tokens in {batches} batches")
 
