@@ -13,36 +13,37 @@ from aiohttp import web
 
 Answers = dict[str, Callable[["ForeignServer"], Any]]
 
+
+def exposition(labels: str, **figures: float) -> str:
+    """The text of `/metrics` with these figures; the names of counters end in ``_total``."""
+    return "".join(
+        f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}\n{name}{{{labels}}} {value}\n"
+        for name, value in figures.items()
+    )
+
+
 VLLM: Answers = {
     "/version": lambda server: {"version": "0.32.0"},
-    "/metrics": lambda server: "\n".join(
-        (
-            "# TYPE vllm:num_requests_running gauge",
-            f'vllm:num_requests_running{{engine="0",model_name="tiny"}} {server.running}',
-            "# TYPE vllm:num_requests_waiting gauge",
-            f'vllm:num_requests_waiting{{engine="0",model_name="tiny"}} {server.waiting}',
-            "# TYPE vllm:kv_cache_usage_perc gauge",
-            f'vllm:kv_cache_usage_perc{{engine="0",model_name="tiny"}} {server.running / 10}',
-            "# TYPE vllm:generation_tokens_total counter",
-            f'vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {server.tokens}',
-            "# TYPE vllm:prompt_tokens_total counter",
-            f'vllm:prompt_tokens_total{{engine="0",model_name="tiny"}} {server.prompt_tokens}',
-            "",
-        )
+    "/metrics": lambda server: exposition(
+        'engine="0",model_name="tiny"',
+        **{
+            "vllm:num_requests_running": server.running,
+            "vllm:num_requests_waiting": server.waiting,
+            "vllm:kv_cache_usage_perc": server.running / 10,
+            "vllm:generation_tokens_total": server.tokens,
+            "vllm:prompt_tokens_total": server.prompt_tokens,
+        },
     ),
 }
 SGLANG: Answers = {
     "/server_info": lambda server: {"version": "0.5.9"},
-    "/metrics": lambda server: "\n".join(
-        (
-            "# TYPE sglang:num_running_reqs gauge",
-            f'sglang:num_running_reqs{{model_name="tiny",tp_rank="0"}} {server.most_running}',
-            "# TYPE sglang:num_queue_reqs gauge",
-            f'sglang:num_queue_reqs{{model_name="tiny",tp_rank="0"}} {server.waiting}',
-            "# TYPE sglang:realtime_tokens_total counter",
-            f'sglang:realtime_tokens_total{{mode="decode",model_name="tiny",tp_rank="0"}} {server.tokens}',
-            "",
-        )
+    "/metrics": lambda server: exposition(
+        'mode="decode",model_name="tiny",tp_rank="0"',
+        **{
+            "sglang:num_running_reqs": server.most_running,
+            "sglang:num_queue_reqs": server.waiting,
+            "sglang:realtime_tokens_total": server.tokens,
+        },
     ),
 }
 """Of a server whose count of what runs stays as it was when nothing is left."""
