@@ -86,8 +86,11 @@ class SettingsBoard:
                 await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
 
     def join(self, replica: str) -> VersionedSettings:
-        """A replica starts with what is returned; a change waits for it from now on."""
-        self._held[replica] = self.in_force.version
+        """A replica starts with what is returned; a change waits for it from now on.
+
+        A call that comes twice says nothing of what the replica holds: it may have got the first answer.
+        """
+        self._held.setdefault(replica, self.in_force.version)
         return self.in_force
 
     def expect(self, replica: str) -> None:

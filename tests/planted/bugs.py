@@ -118,7 +118,8 @@ BUGS = (
     *_in(
         "service/replica/settings_board.py",
         ("an acknowledgement is lost", "self._held[replica] = held.version", "pass"),
-        ("a starting replica is not waited for", "self._held[replica] = self.in_force.version\n", "pass\n"),
+        ("a starting replica is not waited for", "self._held.setdefault(replica, self.in_force.version)", "pass"),
+        ("a doubled call says what a replica holds", ".setdefault(replica, ", ".__setitem__(replica, "),
         ("a change is not kept", "await self._keep(in_force)", "pass"),
         ("a change is in force before replicas hold it", "await self._adopted(version)", "pass"),
         ("a replica that ended is waited for", "self._held.pop(replica, None)", "pass"),

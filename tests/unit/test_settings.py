@@ -265,6 +265,22 @@ def test_that_a_replica_that_joins_holds_what_is_in_force_and_one_that_is_expect
     assert run_in_virtual_time(run()) == [0.0, pytest.approx(ADOPTION_TIMEOUT_S)]
 
 
+def test_that_a_replica_whose_call_comes_twice_is_waited_for_until_it_follows() -> None:
+    async def run() -> float:
+        board = board_with()
+        board.join("r1")
+        revising = asyncio.create_task(board.revise({"max_batch_size": 4}))
+        await asyncio.sleep(0.3)
+        board.join("r1")
+        other = Replica("r2", board)  # with each of its calls it is looked whether all hold the change
+        change = await revising
+        other.task.cancel()
+        assert change is not None
+        return change.in_force_after_ms
+
+    assert run_in_virtual_time(run()) == pytest.approx(ADOPTION_TIMEOUT_S * 1e3)
+
+
 def test_that_a_change_waits_for_no_replica_that_is_forgotten() -> None:
     async def run() -> float:
         board = board_with()
