@@ -364,6 +364,14 @@ class MainWindow(QWidget):
             event.acceptProposedAction()
             self.recording_dropped.emit(recording)
 
+    def focusNextPrevChild(self, next: bool) -> bool:
+        """Qt asks for this, too, when the widget with the focus disappears: nothing else is to be stressed then."""
+        focused = self.focusWidget()
+        if focused is not None and not focused.isVisible():
+            self.setFocus()
+            return True
+        return super().focusNextPrevChild(next)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._adapt()
