@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
-from gui.look.theme import colour, current
+from gui.look.theme import colour, current, scaled
 from gui.look.tokens import Palette
 from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import blended, bold, draw_mark, draw_text, draw_text_before, font, image_of, pen, text_width
@@ -223,18 +223,18 @@ class HowToRead(ReadingHelp):
         super().__init__(f"{SENTENCE} {REUSED}", parent)
 
     def paint_help(self, painter: QPainter) -> None:
-        width = min(tokens.HOW_TO_WIDTH, self.width() // 2)
+        width, line = min(scaled(tokens.HOW_TO_WIDTH), self.width() // 2), scaled(tokens.HOW_TO_LINE)
         left = (self.width() - width) // 2 - tokens.GAP_2
         block = len(BARS) * tokens.HOW_TO_PITCH
         caption = 2 * tokens.HOW_TO_PITCH
-        top = max((self.height() - block - 2 * caption - tokens.HOW_TO_LINE) // 2, tokens.GAP_1)
+        top = max((self.height() - block - 2 * caption - line) // 2, tokens.GAP_1)
         self._paint_bars(painter, left, top, width)
         self._paint_captions(painter, left, top, width)
         sentence = font(tokens.FONT_TEXT)
         middle = top + block + caption + tokens.HOW_TO_PITCH
         for number, text in enumerate((SENTENCE, REUSED)):
             start = (self.width() - text_width(text, sentence)) / 2
-            draw_text(painter, start, middle + number * tokens.HOW_TO_LINE, text, sentence, current().t3)
+            draw_text(painter, start, middle + number * line, text, sentence, current().t3)
 
     def _paint_bars(self, painter: QPainter, left: int, top: int, width: int) -> None:
         palette = current()
