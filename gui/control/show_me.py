@@ -16,7 +16,6 @@ import time
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
 from PySide6.QtCore import QObject
 
 from gui.control.choices import Choices
@@ -72,6 +71,7 @@ class ShowMe(QObject):
         self._scene: Scene | None = None
         self._begun_s = self._since_s = 0.0
         self._before = Settings()
+        self._chosen = window.load.chosen  # the user's load
         self._capacity: KnownCapacity | None = None  # of the batches that it ends with
         self._single: Figures | None = None
         self._result = TOO_LITTLE
@@ -97,7 +97,7 @@ class ShowMe(QObject):
             self._begin()
 
     def end(self) -> None:
-        """End the load, and put the settings of before in force again."""
+        """End the load, and put settings and load of before in their places again."""
         if self.is_playing:
             self._leave()
 
@@ -126,7 +126,7 @@ class ShowMe(QObject):
             self._leave(says=TOO_LITTLE)
 
     def _begin(self) -> None:
-        self._before = self._window.batching.settings
+        self._before, self._chosen = self._window.batching.settings, self._window.load.chosen
         most = self._before.max_batch_size
         self.cap = most if most >= LEAST_CAP else USUAL_CAP
         self._capacity = self._defaults.capacity(self.cap, self._replicas) if self.cap == most else None
@@ -139,8 +139,8 @@ class ShowMe(QObject):
     def _leave(self, *_of_signal: object, stops_load: bool = True, says: Verdict | None = None) -> None:
         """It is over, the user has taken over, or the service has ended; what was said is of the past."""
         if self.is_playing:
-            if stops_load and self._session.state is LifeCycle.RUNNING:
-                self._session.stop_load()
+            if stops_load:
+                self._end_load()
             self._window.batching.show_settings(self._before)
             self._put_back()
         self._presenter.announce(says)
@@ -149,7 +149,7 @@ class ShowMe(QObject):
         """The user changes settings: the cap of before comes back, unless it is the one that changes."""
         if self.is_playing:
             in_force = self._session.history.in_force
-            self._session.stop_load()
+            self._end_load()
             self._put_back(in_force is not None and settings.max_batch_size == in_force.settings.max_batch_size)
         self._presenter.announce(None)
 
@@ -158,7 +158,13 @@ class ShowMe(QObject):
         self._session.change_settings({"max_batch_size": cap})
 
     def _run(self, pattern: Pattern) -> None:
-        self._session.run_load(msgspec.structs.replace(self._choices.load, pattern=pattern))
+        self._window.load.set_load(pattern, *self._window.load.lengths)
+        self._session.run_load(self._choices.load)
+
+    def _end_load(self) -> None:
+        if self._session.state is LifeCycle.RUNNING:
+            self._session.stop_load()
+        self._window.load.show_chosen(self._chosen)
 
     def _is_over(self, scene: Scene, shown: Figures) -> bool:
         lasted_s, queue = time.monotonic() - self._since_s, shown.queue or 0
@@ -197,20 +203,18 @@ class ShowMe(QObject):
         return significant(single_per_s + max(most, LEAST_GROWTH * single_per_s))
 
     def _said(self, scene: Scene, shown: Figures) -> Verdict:
-        written, single = numbers(shown), self._single
-        answered = "" if single is None else numbers(single)["requests_per_s"]
+        written = numbers(shown)
         match scene:
-            case "measuring" if not shown.requests_per_s:
+            case "measuring" | "growing" if not shown.requests_per_s:
                 return MEASURING
             case "measuring":
                 return Verdict(
                     "unjudged", "In batches of 1: ", written["requests_per_s"], " requests are answered a second"
                 )
             case "growing":
+                answered = f"{written['requests_per_s']} are answered a second, "
                 waits = f"; {written['queue']} wait"
-                return Verdict(
-                    "growing", f"{answered} are answered a second, ", written["offered_per_s"], " come", waits
-                )
+                return Verdict("growing", answered, written["offered_per_s"], " come", waits)
             case "draining":
                 waits = counted(int(shown.queue or 0), "request")
                 return Verdict("working off", f"In batches of up to {self.cap}: ", waits, " wait")

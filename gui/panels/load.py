@@ -29,12 +29,13 @@ REPEATS_TIP: Final = (
 
 
 class ChosenLoad(NamedTuple):
-    """What the controls show, and which of their numbers follow what suits the service."""
+    """What the controls of all patterns hold, and which of their numbers follow what suits the service."""
 
-    pattern: Pattern
+    kind: str
+    values: Mapping[str, object]
     max_tokens: Length
     prompt_words: Length | None
-    usual_numbers: tuple[str, ...]
+    usual_numbers: frozenset[str]
 
 
 class LoadPanel(QWidget):
@@ -105,22 +106,21 @@ class LoadPanel(QWidget):
 
     def set_load(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None = None) -> None:
         """Show this load in the controls; nothing is emitted."""
-        self._kind = load_knobs.kind_of(pattern)
-        for field in load_knobs.CHOICES[self._kind]:
-            self._knobs[field].set_value(getattr(pattern, field))
-        self._tokens.set_length(max_tokens)
-        self._words.set_length(prompt_words)
-        self._show_kind()
+        kind = load_knobs.kind_of(pattern)
+        values = {field: getattr(pattern, field) for field in load_knobs.CHOICES[kind]}
+        self._set(kind, values, max_tokens, prompt_words)
 
     @property
     def chosen(self) -> ChosenLoad:
         """All that the user has set."""
-        return ChosenLoad(self.pattern, *self.lengths, self.usual_numbers)
+        usual = frozenset(field for field, knob in self._number_knobs.items() if knob.is_usual)
+        return ChosenLoad(self._kind, {name: each.value for name, each in self._knobs.items()}, *self.lengths, usual)
 
     def show_chosen(self, chosen: ChosenLoad) -> None:
         """Show that again."""
-        self.set_load(chosen.pattern, chosen.max_tokens, chosen.prompt_words)
-        self.set_usual_numbers(chosen.usual_numbers)
+        self._set(chosen.kind, chosen.values, chosen.max_tokens, chosen.prompt_words)
+        for field, knob in self._number_knobs.items():
+            knob.is_usual = field in chosen.usual_numbers
 
     def offer(self, scenarios: Sequence[Scenario]) -> None:
         """Offer these in the menu of patterns, above them."""
@@ -239,6 +239,14 @@ class LoadPanel(QWidget):
         self._lag = label("", "caption")
         self._lag.setToolTip(glossary.TERMS["own lag"])
         self._throttle = Throttle(self._send_if_running, self)
+
+    def _set(self, kind: str, values: Mapping[str, object], max_tokens: Length, prompt_words: Length | None) -> None:
+        self._kind = kind
+        for field, value in values.items():
+            self._knobs[field].set_value(value)
+        self._tokens.set_length(max_tokens)
+        self._words.set_length(prompt_words)
+        self._show_kind()
 
     def _pick(self, picked: str | Scenario) -> None:
         if isinstance(picked, Scenario):

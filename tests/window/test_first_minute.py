@@ -142,9 +142,12 @@ def test_that_it_shows_a_queue_that_grows_and_is_worked_off_and_says_what_batche
 ) -> None:
     said: list[str] = []
     ready.composition.presenter.numbers_shown.connect(lambda: said.append(ready.window.verdict.text))
+    chosen = ready.window.load.chosen
     begin(qtbot, ready)
     assert ready.window.notice.isHidden()
     assert ready.window.player.isVisible()
+    assert ready.window.focusWidget() is ready.window, "nothing else is stressed in the place of the button"
+    qtbot.waitUntil(lambda: ready.window.load.pattern == ready.composition.history.load.pattern)
     qtbot.waitUntil(lambda: not ready.composition.show_me.is_playing)
 
     result = re.fullmatch(
@@ -158,6 +161,7 @@ def test_that_it_shows_a_queue_that_grows_and_is_worked_off_and_says_what_batche
     assert begun == sorted(set(begun))
     qtbot.waitUntil(lambda: cap_in_force(ready) == USERS.max_batch_size and not runs_a_load(ready))
     assert ready.window.batching.settings == USERS
+    assert ready.window.load.chosen == chosen
     assert not ready.window.player.isVisible()
 
 
