@@ -16,7 +16,7 @@ from gui.series.time_range import TimeRange, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.register import PERCENTILES, Figures, readout
-from service.analysis.observed.requests import samples_between
+from service.analysis.observed.requests import SAMPLED, samples_between
 from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
 from service.messages.objectives import TIMES, Objectives
 from service.messages.text import format_number
@@ -65,11 +65,11 @@ class Measure:
 
 
 _BETWEEN: Final = replace(PLOT, unit="milliseconds per output token", axis_units=("ms",))
-ANSWER: Final = Measure("latency", "answer", "answer", "answer", PLOT)
+ANSWER: Final = Measure("latency", SAMPLED["latency"], "answer", "answer", PLOT)
 MEASURES: Final[Mapping[str, Measure]] = {
     "latency": ANSWER,
-    "ttft": Measure("ttft", "first token", "first token", "first", PLOT),
-    "tpot": Measure("tpot", "between tokens", "between", "between", _BETWEEN, "ms", 1e3, 1),
+    "ttft": Measure("ttft", SAMPLED["ttft"], "first token", "first", PLOT),
+    "tpot": Measure("tpot", SAMPLED["tpot"], "between", "between", _BETWEEN, "ms", 1e3, 1),
 }
 
 

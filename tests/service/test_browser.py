@@ -182,6 +182,7 @@ def test_that_the_page_of_a_lesson_asks_for_nothing(browser: Browser, tmp_path: 
     page.write_text(lesson_page(lesson, open_recording(path.parent / lesson.recording)))
     shown = browser.open(page.as_uri(), f"--screenshot={tmp_path / 'page.png'}", "--window-size=1280,900")
     assert lesson.title in shown
+    assert "between tokens</button>" in shown, "its program has run"
     assert (tmp_path / "page.png").stat().st_size > 20_000
     assert {url for url in browser.requested(page) if not url.startswith(("file:", "data:", "blob:"))} == set()
 

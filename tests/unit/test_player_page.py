@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gui.series.latency import MEASURES, values_at
 from service.analysis.lesson.file import parse
 from service.analysis.lesson.page import lesson_page
 from service.analysis.observed.statistics import figures
@@ -105,8 +107,22 @@ def test_that_it_holds_every_batch_and_request_and_no_two_in_one_place(recording
         assert lanes.get(lane, -1.0) <= came
         assert started is None or came <= started + 0.002, "times are rounded to milliseconds"
         lanes[lane] = float("inf") if ended is None else ended
-    assert data["lanes"] == len(lanes)
+    assert sorted(lanes) == list(range(len(lanes))), "no row is left out"
     assert any(text.startswith("max_batch_size 4 → 16") for _at_s, text in data["marks"])
+
+
+def test_that_each_time_of_a_request_is_drawn_as_in_the_window(recording: Recording) -> None:
+    data, history = data_of(player_page(recording, "run")), recording.history
+    begun_s = history.now_s() - data["end"]
+    assert [each["name"] for each in data["measures"]] == [each.words for each in MEASURES.values()]
+    for drawn, measure in zip(data["measures"], MEASURES.values(), strict=True):
+        known = np.isfinite(history.requests.samples[measure.name])
+        assert len(drawn["points"]) == np.count_nonzero(known) > 0
+        for place in (40, 100, 150):
+            shown = values_at(history, begun_s + place * STEP_S, measure)
+            assert {name: drawn["lines"][name][place] for name in shown} == {
+                name: None if np.isnan(value) else pytest.approx(value, rel=1e-3) for name, value in shown.items()
+            }
 
 
 def test_that_it_asks_nothing_of_a_network(recording: Recording) -> None:

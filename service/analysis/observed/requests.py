@@ -42,7 +42,8 @@ INTEGERS: Final = (
     "prompt_tokens",
 )
 
-SAMPLED: Final = ("latency", "ttft", "tpot")
+SAMPLED: Final[Mapping[str, str]] = {"latency": "answer", "ttft": "first token", "tpot": "between tokens"}
+"""The times of a request, and what users read of each."""
 
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
 

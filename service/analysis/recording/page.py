@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -20,15 +20,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.register import REGISTER, STAGES
+from service.analysis.observed.requests import SAMPLED, samples_between
+from service.analysis.observed.rolling import LEVELS, step_of
 from service.analysis.observed.statistics import figures
 from service.analysis.recording.reader import Recording
 from service.messages.text import UserError
+from service.messages.workload import TEXT
 
 SUFFIX: Final = ".html"
 STEP_S: Final = 0.25  # between two moments of which the figures are in the page
 MOST_S: Final = 1200.0
+UNITS: Final[Mapping[str, tuple[str, float]]] = {"latency": ("s", 1.0), "ttft": ("s", 1.0), "tpot": ("ms", 1e3)}
+"""Of the times of `SAMPLED`, and how many are a second."""
+
 SHOWN: Final = (
     *("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue", "failed_share"),
     *STAGES,
@@ -82,8 +89,7 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
     batches, reasons = history.batches.columns, history.batches.columns["reason"]
     of_settings, others = history.batches.marks(), history.marks_beside_settings()
     marks = sorted([(mark.at_s, mark.text) for mark in of_settings] + [(mark.at_s, mark.text) for mark in others])
-    lanes, bars = _bars(history, since)
-    samples = history.requests.samples
+    measured = SAMPLED if history.unit == TEXT.unit else ("latency",)  # a function answers at once
     return {
         "end": round(end_s - start_s, 3),
         "step": STEP_S,
@@ -101,12 +107,8 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
                 strict=True,
             )
         ],
-        "bars": bars,
-        "lanes": lanes,
-        "latencies": [
-            [since(at_s), round(latency_s, 3)]
-            for at_s, latency_s in zip(samples["finished"].tolist(), samples["latency"].tolist(), strict=True)
-        ],
+        "bars": _bars(history, since),
+        "measures": [_measure(history, name, moments, since) for name in SAMPLED if name in measured],
         "marks": [[since(at_s), text] for at_s, text in marks],
         "steps": [
             [step.title, step.html, *(None if at_s is None else since(at_s) for at_s in (step.start_s, step.end_s))]
@@ -115,12 +117,28 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
     }
 
 
+def _measure(history: History, name: str, moments: Floats, since: Callable[[float], float | None]) -> dict[str, Any]:
+    """A time of each answered request, one of `SAMPLED`, and its percentiles at these moments."""
+    unit, per_s = UNITS[name]
+    finished_s, seconds, _ = samples_between(history.requests.samples, -math.inf, math.inf, name)
+    first, steps = step_of(float(moments[0])), [step_of(at_s) for at_s in moments.tolist()]
+    lines = [
+        grid.read(first, steps[-1])[np.array(steps) - first] * per_s for grid in history.percentiles_of(name).grids
+    ]
+    return {
+        "name": SAMPLED[name],
+        "unit": unit,
+        "points": [[since(at_s), _rounded(s * per_s)] for at_s, s in zip(finished_s.tolist(), seconds, strict=True)],
+        "lines": {f"p{level:.0f}": list(map(_rounded, values)) for level, values in zip(LEVELS, lines, strict=True)},
+    }
+
+
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    return None if value is None or math.isnan(value) else float(f"{value:.{DIGITS}g}")
 
 
-def _bars(history: History, since: Callable[[float], float | None]) -> tuple[int, list[list[Any]]]:
-    """How many lanes there are, and each request as [came, started, ended, lane, release reason of its batch].
+def _bars(history: History, since: Callable[[float], float | None]) -> list[list[Any]]:
+    """Each request as [came, started, ended, lane, release reason of its batch].
 
     A lane is used again once its request has ended.
     """
@@ -145,4 +163,4 @@ def _bars(history: History, since: Callable[[float], float | None]) -> tuple[int
             REASONS[int(history.batches.columns.get(batch, "reason"))] if history.batches.columns.has(batch) else ""
         )
         bars.append([since(came_s), since(started_s), since(ended_s), lane, reason])
-    return lanes, bars
+    return bars
