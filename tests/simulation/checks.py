@@ -116,9 +116,12 @@ class Checks:
 
     def _check_wait(self, replica: SimulatedReplica, generation: Generation, seen: Seen) -> None:
         """No request waits before an idle engine for longer than the settings say, or those before a change."""
+        if generation.requests.running or not replica.process.is_awake or replica.has_failed:
+            seen.idle = None
+            return
         world, batcher = self._simulation.world, generation.batcher
         waiting = batcher.waiting + batcher.formed
-        if not waiting or generation.requests.running or not replica.process.is_awake or replica.has_failed:
+        if not waiting:
             seen.idle = None
             return
         now = generation.recorder.ledger.cancelled, world.worked_s, world.now_s
