@@ -195,7 +195,7 @@ class MainWindow(QWidget):
             self._right_layout.addWidget(widget, 1)
             widget.show()
             self._right.show()
-            self.show_drawer(True)
+        self._adapt()
 
     @property
     def _is_taught(self) -> bool:
@@ -210,7 +210,6 @@ class MainWindow(QWidget):
     def set_projecting(self, is_projecting: bool) -> None:
         self._theme.set_large(is_projecting)
         self.toolbar.projector_action.setChecked(is_projecting)
-        self._left.setVisible(not is_projecting)
         self._right.setVisible(self._is_taught or not (is_projecting or self._has_drawer))
         self.toolbar.set_drawer(self._has_drawer, is_open=not self._right.isHidden())
         self._is_compact = None
@@ -452,8 +451,9 @@ class MainWindow(QWidget):
     # Widths ----------------------------------------------------------------------------------------------------------
 
     def _adapt(self) -> None:
-        compact = self.width() < tokens.BREAKPOINT_COMPACT
-        self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
+        compact, narrow = self.width() < tokens.BREAKPOINT_COMPACT, self.width() < tokens.BREAKPOINT_DRAWER
+        self._left.setVisible(not (self.is_projecting or (narrow and self._is_taught)))  # a lesson leaves it unused
+        self._adapt_drawer(narrow and not self._is_taught)
         self.notice.ready.set_low(self.height() < tokens.BREAKPOINT_LOW)
         if compact != self._is_compact:
             self._is_compact = compact
@@ -469,15 +469,15 @@ class MainWindow(QWidget):
         if wanted:
             self._right.setParent(self)
             self._name_right("drawer")
-            self._right.setVisible(self._is_taught)
+            self._right.hide()
         else:
             self._name_right("panel")
             self._columns.addWidget(self._right)
             self._columns.setStretchFactor(2, 0)
             self._columns.setCollapsible(2, False)
             self._right.setVisible(self._is_taught or not self.is_projecting)
-            self._apply_widths()
-        self.toolbar.set_drawer(wanted, is_open=wanted and self._is_taught)
+        self._apply_widths()
+        self.toolbar.set_drawer(wanted, is_open=False)
 
     def _name_right(self, name: str) -> None:
         self._right.setObjectName(name)
@@ -493,13 +493,15 @@ class MainWindow(QWidget):
 
     def _apply_widths(self) -> None:
         left, right = self._widths[bool(self._is_compact)]
+        if self._left.isHidden():
+            left, right = 0, tokens.WIDTH_RIGHT
         if self._has_drawer:
             self._columns.setSizes([left, self.width() - left])
         else:
             self._columns.setSizes([left, self.width() - left - right - 2 * tokens.HAIRLINE, right])
 
     def _remember_widths(self) -> None:
-        if self._is_compact is not None and not (self._has_drawer or self.is_projecting) and self._was_shown:
+        if self._is_compact is not None and not (self._has_drawer or self._left.isHidden()) and self._was_shown:
             sizes = self._columns.sizes()
             self._widths[self._is_compact] = (sizes[0], sizes[2])
 

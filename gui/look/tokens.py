@@ -187,6 +187,7 @@ WIDTH_BACK: Final = 88
 WIDTH_GUESS: Final = 96
 WIDTH_REVEAL_NAME: Final = 84  # left of the axis of a guess, and right of it
 WIDTH_REVEAL_VALUE: Final = 64
+WIDTH_REVEAL_TICK: Final = 28
 HEIGHT_REVEAL: Final = 24  # of a line of it
 WIDTH_LEFT_SMALL: Final = 248
 WIDTH_RIGHT_SMALL: Final = 280

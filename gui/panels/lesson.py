@@ -340,8 +340,9 @@ class RevealAxis(QWidget):
         reveal, palette, height = self._reveal, current(), tokens.HEIGHT_REVEAL
         band = reveal.predicted
         known = [reveal.guess, reveal.measured or 0.0, 0.0 if band is None else band.high]
-        axis = axis_for(ROOM * max(known), MOST_TICKS, LEAST_STEP)
         left, right = scaled(tokens.WIDTH_REVEAL_NAME), self.width() - scaled(tokens.WIDTH_REVEAL_VALUE)
+        most_ticks = min(MOST_TICKS, max(1, (right - left) // scaled(tokens.WIDTH_REVEAL_TICK)))
+        axis = axis_for(ROOM * max(known), most_ticks, LEAST_STEP)
         bottom = height * len(self._rows())
 
         def x_of(value: float) -> float:

@@ -8,12 +8,12 @@ from pathlib import PurePath
 from typing import Final
 
 import numpy as np
-from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gui.look import tokens
-from gui.look.theme import colour, current
+from gui.look.theme import colour, current, scaled
 from gui.panels import shortcuts
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph
@@ -48,9 +48,10 @@ class RecordingBar(QFrame):
         self.settings = ElidedLabel("", "dim")
         self.damage = label("", "error", wrap=True)
         self.play_button = Button("Pause", "ph.play-fill")
-        self.play_button.setFixedWidth(self.play_button.sizeHint().width())  # nothing moves when it is pressed
+        self._play_width = self.play_button.sizeHint().width()  # nothing moves when it is pressed
+        self.play_button.setFixedWidth(self._play_width)
         self._speeds = Segmented([(speed, f"{speed}×") for speed in SPEEDS], "Speed")
-        self._speeds.setFixedWidth(self._speeds.minimumSizeHint().width())
+        self._speeds.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.set_playing(False)
         self._began, self._ended = label("", "caption"), label("", "caption")
         self.close_button = Button("Close", "ph.x", "quiet", tip=shortcuts.CLOSE_RECORDING.tip())
@@ -61,6 +62,11 @@ class RecordingBar(QFrame):
         body = column(top, self.damage, self._along, gap=tokens.GAP_2, margins=margins)
         self.setLayout(column(body, hairline(), gap=0))
         self.hide()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:  # the type may be larger now
+            self.play_button.setFixedWidth(scaled(self._play_width))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

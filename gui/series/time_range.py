@@ -125,12 +125,14 @@ class Viewport:
         return not self.is_frozen and not self.is_scrolled
 
     def span_s(self, age_s: float) -> float:
-        """How long a span is shown of a run that is this old at the newest moment.
+        """How long a span is shown of a run that is this old at the right edge: all of it, where it is young.
+
+        Where the user scrolls back the span stays as it is.
 
         >>> [Viewport(window_s=60.0).span_s(age_s) for age_s in (0.0, 15.5, 46.0, 300.0)], Viewport(30.0).span_s(31.0)
         ([15.0, 30.0, 60.0, 60.0], 30.0)
         """
-        if self.is_scrolled:
+        if self.is_scrolled and self.least_s == math.inf:
             return self.window_s
         return min(self.window_s, next((span_s for span_s in YOUNG_S if age_s <= span_s), self.window_s))
 

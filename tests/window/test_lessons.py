@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QAbstractButton, QMenu, QPushButton
+from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
@@ -174,12 +174,19 @@ def test_that_it_runs_asks_and_reveals_and_gives_the_settings_back(taught: Batch
     qtbot.waitUntil(lambda: taught.composition.history.load.pattern is None)
 
 
-def test_that_a_narrow_window_shows_it_over_the_plots(taught: Batchscope) -> None:
-    taught.window.resize(1024, 700)
-    assert taught.composition.lessons.panel.isVisible()
+def test_that_a_narrow_window_shows_it_beside_the_plots_in_the_place_of_the_controls(taught: Batchscope) -> None:
+    window, panel = taught.window, taught.composition.lessons.panel
+    window.resize(1024, 700)
+    QApplication.processEvents()
+    assert panel.isVisible()
+    assert not window.batching.isVisible()
+    plots_end = window.plots.mapTo(window, window.plots.rect().topRight()).x()
+    assert plots_end < panel.mapTo(window, panel.rect().topLeft()).x(), "no plot is covered"
     taught.composition.lessons.end()
-    taught.window.resize(1440, 900)
-    assert taught.window.prompts.isVisible()
+    assert window.batching.isVisible()
+    assert not window.prompts.isVisible(), "they are in the drawer"
+    window.resize(1440, 900)
+    assert window.prompts.isVisible()
 
 
 def test_that_a_guess_is_dragged_in_its_plot(taught: Batchscope, qtbot: QtBot) -> None:
