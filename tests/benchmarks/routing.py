@@ -1,6 +1,6 @@
 """What a router gains that sends each request to the replica whose batch it fits: simulated, or on real replicas.
 
-python -m tests.benchmarks.routing [--replicas 2,4,8]        # simulated
+python -m tests.benchmarks.routing [--replicas 2,4,8] [--routers NAME …] [--seeds 3]        # simulated
 python -m tests.benchmarks.routing --real [--seconds 20] [--rounds 3] [--replicas 2,4]
 
 Simulated are, on the same arrivals: Ray's own router, which takes the replica with fewer requests of two; turn by turn;
@@ -44,7 +44,6 @@ SETTINGS: Final = Settings(
 )
 SHARES: Final = (0.2, 0.5, 0.8, 0.95)
 WARM_UP: Final = 0.2
-SEEDS: Final = 3
 REQUESTS_A_REPLICA: Final = 40
 LEAST_REQUESTS: Final = 4_000
 BY_RAY: Final = "--app=tests.benchmarks.routing:build_by_ray"
@@ -125,15 +124,15 @@ def simulated(engine: Engine, replicas: int, share: float, router: Router, seed:
     return 1e3 * float(np.median(took_s)), 1e3 * float(np.percentile(took_s, 95)), float(np.mean(sizes))
 
 
-def print_simulated(numbers: Sequence[int]) -> None:
-    print(f"median / p95 in ms, mean batch; late, {CAP} at most, {WAIT_S:g} s of waiting; means of {SEEDS} runs")
+def print_simulated(numbers: Sequence[int], routers: Sequence[str], seeds: int) -> None:
+    print(f"median / p95 in ms, mean batch; late, {CAP} at most, {WAIT_S:g} s of waiting; means of {seeds} runs")
     for engine in ENGINES:
         print(f"\n{engine.name}: {engine.base_s:g} s + {engine.member_s:g} s a member")
-        print(f"{'replicas':>8}{'busy':>6}" + "".join(f"{name:>20}" for name in ROUTERS))
+        print(f"{'replicas':>8}{'busy':>6}" + "".join(f"{name:>20}" for name in routers))
         for replicas, share in itertools.product(numbers, SHARES):
             cells = []
-            for make in ROUTERS.values():
-                seen = [simulated(engine, replicas, share, make(), seed) for seed in range(SEEDS)]
+            for name in routers:
+                seen = [simulated(engine, replicas, share, ROUTERS[name](), seed) for seed in range(seeds)]
                 median, p95, size = np.mean(seen, axis=0)
                 cells.append(f"{median:.0f} / {p95:.0f}, {size:.1f}")
             print(f"{replicas:>8}{share:>6.0%}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
@@ -197,16 +196,18 @@ def print_real(numbers: Sequence[int], rounds: int, seconds: float) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="measure on real replicas of the adder")
-    parser.add_argument("--replicas", default="", help="numbers of them (2,4,8,64,1000; real 2,4)")
+    parser.add_argument("--replicas", default="", help="numbers of them (2,4,8,64; real 2,4)")
+    parser.add_argument("--routers", nargs="+", default=list(ROUTERS), choices=ROUTERS, help="those simulated (all)")
+    parser.add_argument("--seeds", type=int, default=3, help="simulated runs of each (3)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each real run (20)")
     options = parser.parse_args()
-    usual = "2,4" if options.real else "2,4,8,64,1000"
+    usual = "2,4" if options.real else "2,4,8,64"
     numbers = [int(each) for each in (options.replicas or usual).split(",")]
     if options.real:
         print_real(numbers, options.rounds, options.seconds)
     else:
-        print_simulated(numbers)
+        print_simulated(numbers, options.routers, options.seeds)
     return 0
 
 
