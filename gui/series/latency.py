@@ -51,9 +51,9 @@ class Measure:
     brief: str
     briefest: str
     declaration: Declaration
-    unit: str = "s"
-    per_s: float = 1.0
-    decimals: int = 2
+    unit: str
+    per_s: float
+    decimals: int
 
     def shown(self, seconds: Floats) -> Floats:
         """Times in the unit in which they are shown."""
@@ -65,11 +65,18 @@ class Measure:
 
 
 _BETWEEN: Final = replace(PLOT, unit="milliseconds per output token", axis_units=("ms",))
-ANSWER: Final = Measure("latency", SAMPLED["latency"], "answer", "answer", PLOT)
+
+
+def _measure(name: str, brief: str, briefest: str, declaration: Declaration = PLOT, decimals: int = 2) -> Measure:
+    words, unit, per_s = SAMPLED[name]
+    return Measure(name, words, brief, briefest, declaration, unit, per_s, decimals)
+
+
+ANSWER: Final = _measure("latency", "answer", "answer")
 MEASURES: Final[Mapping[str, Measure]] = {
     "latency": ANSWER,
-    "ttft": Measure("ttft", SAMPLED["ttft"], "first token", "first", PLOT),
-    "tpot": Measure("tpot", SAMPLED["tpot"], "between", "between", _BETWEEN, "ms", 1e3, 1),
+    "ttft": _measure("ttft", "first token", "first"),
+    "tpot": _measure("tpot", "between", "between", _BETWEEN, decimals=1),
 }
 
 

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -42,8 +42,20 @@ INTEGERS: Final = (
     "prompt_tokens",
 )
 
-SAMPLED: Final[Mapping[str, str]] = {"latency": "answer", "ttft": "first token", "tpot": "between tokens"}
-"""The times of a request, and what users read of each."""
+
+class Sampled(NamedTuple):
+    """A time of each answered request: what users call it, the unit that they read it in, how many make a second."""
+
+    words: str
+    unit: str = "s"
+    per_s: float = 1.0
+
+
+SAMPLED: Final[Mapping[str, Sampled]] = {
+    "latency": Sampled("answer"),
+    "ttft": Sampled("first token"),
+    "tpot": Sampled("between tokens", "ms", 1e3),
+}
 
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
 

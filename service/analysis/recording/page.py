@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -33,9 +33,6 @@ from service.messages.workload import TEXT
 SUFFIX: Final = ".html"
 STEP_S: Final = 0.25  # between two moments of which the figures are in the page
 MOST_S: Final = 1200.0
-UNITS: Final[Mapping[str, tuple[str, float]]] = {"latency": ("s", 1.0), "ttft": ("s", 1.0), "tpot": ("ms", 1e3)}
-"""Of the times of `SAMPLED`, and how many are a second."""
-
 SHOWN: Final = (
     *("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue", "failed_share"),
     *STAGES,
@@ -119,14 +116,14 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
 
 def _measure(history: History, name: str, moments: Floats, since: Callable[[float], float | None]) -> dict[str, Any]:
     """A time of each answered request, one of `SAMPLED`, and its percentiles at these moments."""
-    unit, per_s = UNITS[name]
+    words, unit, per_s = SAMPLED[name]
     finished_s, seconds, _ = samples_between(history.requests.samples, -math.inf, math.inf, name)
     first, steps = step_of(float(moments[0])), [step_of(at_s) for at_s in moments.tolist()]
     lines = [
         grid.read(first, steps[-1])[np.array(steps) - first] * per_s for grid in history.percentiles_of(name).grids
     ]
     return {
-        "name": SAMPLED[name],
+        "name": words,
         "unit": unit,
         "points": [[since(at_s), _rounded(s * per_s)] for at_s, s in zip(finished_s.tolist(), seconds, strict=True)],
         "lines": {f"p{level:.0f}": list(map(_rounded, values)) for level, values in zip(LEVELS, lines, strict=True)},
