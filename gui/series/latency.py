@@ -16,11 +16,10 @@ from gui.series.time_range import TimeRange, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.register import PERCENTILES, Figures, readout
-from service.analysis.observed.requests import SAMPLED, samples_between
+from service.analysis.observed.requests import SAMPLED, sampled_of, samples_between
 from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
 from service.messages.objectives import TIMES, Objectives
 from service.messages.text import format_number
-from service.messages.workload import TEXT
 
 NAMES: Final = ("p50", "p95", "p99")
 
@@ -81,12 +80,12 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 
 def measure_of(name: str, unit: str) -> Measure:
-    """The measure of that name; a function answers at once, so only its latency is shown.
+    """The measure of that name, or the latency where a workload that counts in this unit has no such.
 
     >>> measure_of("ttft", "tokens").name, measure_of("ttft", "sums").name, measure_of("unheard of", "tokens").name
     ('ttft', 'latency', 'latency')
     """
-    return MEASURES.get(name, ANSWER) if unit == TEXT.unit else ANSWER
+    return MEASURES[name] if name in sampled_of(unit) else ANSWER
 
 
 def objective(measure: Measure, objectives: Objectives) -> float:

@@ -96,7 +96,8 @@ class Viewport:
 
     Attributes:
         kept_s: how far back one can look.
-        least_s: how much of that is in view at least; what is left of the first moment is empty.
+        least_s: how much of that is in view at least; what is left of the first moment is empty. Infinite
+            unless stretches are played.
 
     ```
     live ──scroll──▶ scrolled ──to_live──▶ live        scrolling to the newest moment is also to_live

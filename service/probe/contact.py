@@ -20,7 +20,7 @@ from service.replica.requests import GenerationRequest, LiveRequests
 ELSEWHERE: Final = ""
 """The device of a server that does not say what it computes on."""
 IDLE_S: Final = 1.0
-"""A server whose counts have not grown for so long is taken to be idle; a guess, since a step may take longer."""
+"""A server counts as idle when its figures have not grown for this time. It is a guess: a step may take longer."""
 
 
 class Contact:

@@ -29,7 +29,7 @@ MOST_WORK_S: Final = 0.5
 SCRAPE_S: Final = 0.1
 
 SCRAPED_SEEDS: Final = 10
-"""Of so many one is asked for what Prometheus reads, which takes long."""
+"""One seed in this many also reads what Prometheus would, which takes long."""
 
 ANSWERS: Final = "vllm:e2e_request_latency_seconds_count"
 GENERATED: Final = "vllm:generation_tokens_total"
@@ -116,11 +116,9 @@ class Checks:
 
     def _check_wait(self, replica: SimulatedReplica, generation: Generation, seen: Seen) -> None:
         """No request waits before an idle engine for longer than the settings say, or those before a change."""
-        if generation.requests.running or not replica.process.is_awake or replica.has_failed:
-            seen.idle = None
-            return
         world, batcher = self._simulation.world, generation.batcher
-        waiting = batcher.waiting + batcher.formed
+        is_at_work = generation.requests.running or not replica.process.is_awake or replica.has_failed
+        waiting = 0 if is_at_work else batcher.waiting + batcher.formed
         if not waiting:
             seen.idle = None
             return

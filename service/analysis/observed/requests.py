@@ -17,6 +17,7 @@ from service.analysis.observed.stages import MARKS
 from service.messages.clock import ClockOffset
 from service.messages.load import ClientOutcome, ClientRequest
 from service.messages.telemetry import FINAL_STATES, RequestRecord, RequestState
+from service.messages.workload import TEXT
 
 MAX_ROWS: Final = 120_000
 STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)
@@ -56,6 +57,12 @@ SAMPLED: Final[Mapping[str, Sampled]] = {
     "ttft": Sampled("first token"),
     "tpot": Sampled("between tokens", "ms", 1e3),
 }
+
+
+def sampled_of(unit: str) -> Mapping[str, Sampled]:
+    """Those of a workload that counts in this unit; a function answers at once, and has its latency alone."""
+    return SAMPLED if unit == TEXT.unit else {"latency": SAMPLED["latency"]}
+
 
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
 

@@ -23,12 +23,11 @@ from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.register import REGISTER, STAGES
-from service.analysis.observed.requests import SAMPLED, samples_between
+from service.analysis.observed.requests import SAMPLED, sampled_of, samples_between
 from service.analysis.observed.rolling import LEVELS, step_of
 from service.analysis.observed.statistics import figures
 from service.analysis.recording.reader import Recording
 from service.messages.text import UserError
-from service.messages.workload import TEXT
 
 SUFFIX: Final = ".html"
 STEP_S: Final = 0.25  # between two moments of which the figures are in the page
@@ -86,7 +85,6 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
     batches, reasons = history.batches.columns, history.batches.columns["reason"]
     of_settings, others = history.batches.marks(), history.marks_beside_settings()
     marks = sorted([(mark.at_s, mark.text) for mark in of_settings] + [(mark.at_s, mark.text) for mark in others])
-    measured = SAMPLED if history.unit == TEXT.unit else ("latency",)  # a function answers at once
     return {
         "end": round(end_s - start_s, 3),
         "step": STEP_S,
@@ -105,7 +103,7 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
             )
         ],
         "bars": _bars(history, since),
-        "measures": [_measure(history, name, moments, since) for name in SAMPLED if name in measured],
+        "measures": [_measure(history, name, moments, since) for name in sampled_of(history.unit)],
         "marks": [[since(at_s), text] for at_s, text in marks],
         "steps": [
             [step.title, step.html, *(None if at_s is None else since(at_s) for at_s in (step.start_s, step.end_s))]
