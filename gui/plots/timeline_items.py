@@ -233,6 +233,8 @@ class HowToRead(ReadingHelp):
         sentence = font(tokens.FONT_TEXT)
         middle = top + block + caption + tokens.HOW_TO_PITCH
         for number, text in enumerate((SENTENCE, REUSED)):
+            if middle + (number + 0.5) * line > self.height():
+                break  # a line that is cut says less than none
             start = (self.width() - text_width(text, sentence)) / 2
             draw_text(painter, start, middle + number * line, text, sentence, current().t3)
 
