@@ -98,10 +98,16 @@ class HeadsInTime(HttpToolsProtocol):
     """Closes a connection on which the head of a request, once it may come, is not complete in time.
 
     uvicorn itself limits only the time without any byte after a response. A connection that waits for its first request
-    is closed as well; after that `keep_alive_timeout_s` is in force until the first byte of the next head.
+    is closed as well; after that `keep_alive_timeout_s` is in force until the first byte of the next head. A wish for a
+    WebSocket, of which there are none, is served as if it were not expressed: uvicorn keeps the connection of a request
+    for ever that is one and has another method than GET.
     """
 
     _late: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ws_protocol_class = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

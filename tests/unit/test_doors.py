@@ -699,5 +699,13 @@ async def test_that_a_connection_is_closed_whose_next_head_is_not_complete_in_ti
     assert (await received(port, WHOLE, WHOLE, WHOLE[:-2])).count(b"200 OK") == 2
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_that_a_connection_is_closed_that_asks_for_a_websocket_of_which_there_are_none(
+    port: int, method: bytes
+) -> None:
+    wish = b"Upgrade: websocket\r\nConnection: Upgrade, close\r\nContent-Length: 2\r\n\r\n{}"
+    assert (await received(port, method + b" / HTTP/1.1\r\nHost: localhost\r\n" + wish)).startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_that_an_answer_may_take_longer_than_a_head(port: int) -> None:
     assert (await received(port, SLOW, SLOW, WHOLE[:-2])).count(b"200 OK") == 2
