@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,15 +19,18 @@ import requests
 from service.commands import remote
 from service.messages.pipes import our_python
 from tests.service import HANG_S
+from tests.service.clients import Question, asking, watching
 from tests.service.conftest import Service, served
+from tests.service.raw_requests import raw_requests
 from tests.service.telemetry import reading
 
-REQUESTS = 200
+REQUESTS, MEMORY_TOKENS = 200, 2_000
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    yield from served("--model", "stub?step_ms=2&row_ms=0", "--max-batch-size", "16")
+    model = f"stub?step_ms=2&row_ms=0&prompt_token_ms=0&memory_tokens={MEMORY_TOKENS}"
+    yield from served("--model", model, "--max-batch-size", "16")
 
 
 async def ask(session: aiohttp.ClientSession, service: Service, prompt: str) -> dict[str, Any]:
@@ -49,6 +54,32 @@ def answer_to(prompt: str) -> str:
 async def test_that_each_of_many_gets_its_own_answer(service: Service) -> None:
     prompts = [f"request {number}" for number in range(REQUESTS)]
     assert await asked(service, *prompts) == list(map(answer_to, prompts))
+
+
+@pytest.mark.promise("T10")
+async def test_that_only_a_request_that_alone_exceeds_memory_is_in_a_batch_that_does(
+    service: Service, record_property: Callable[[str, object], None], is_long: bool
+) -> None:
+    """As many requests as 200 batches of 32 have, or a quarter of them: one of twenty is such a giant."""
+    count = 200 * 32 // (1 if is_long else 4)
+    texts = (f"{'giant ' * 400 if number % 20 == 7 else 'long ' * 20}{number}" for number in range(count))
+    async with asking(service) as clients, watching(service) as seen:
+        await seen.watch(clients.ask([Question(number, text=text) for number, text in enumerate(texts)], clients=64))
+    assert clients.count() == {"right": count}
+    assert len({status.pid for status in seen.statuses}) == 1
+    tokens, members = Counter[str](), Counter[str]()
+    for record in seen.records:
+        assert record.batch
+        tokens[record.batch] += record.prompt_tokens + record.max_tokens
+        members[record.batch] += 1
+    giants = sum(each > MEMORY_TOKENS for each in tokens.values())
+    assert members.total() == count
+    assert giants == count / 20
+    assert all(each <= MEMORY_TOKENS or members[batch] == 1 for batch, each in tokens.items())
+    assert max(members.values()) > 4, "others share their batches"
+    record_property(
+        "T10", f"{count:,} requests in {len(members):,} batches: {giants} alone exceed memory, all answered"
+    )
 
 
 async def test_that_an_error_that_a_prompt_orders_harms_it_alone(service: Service) -> None:
@@ -155,10 +186,33 @@ async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
 
 
 @pytest.mark.promise("T13")
-async def test_that_a_connection_is_closed_on_which_no_request_comes(service: Service) -> None:
-    address = urlsplit(service.url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(b"GET /health HTTP/1.1\r\nHost:")
-    assert await reader.read() == b""
+async def test_that_whatever_comes_on_a_connection_is_answered_or_closed(
+    service: Service, record_property: Callable[[str, object], None]
+) -> None:
+    """Also what never becomes a request: no head that stays incomplete keeps its connection."""
+    host = urlsplit(service.url).netloc
+    sent = list(raw_requests(host))
+    answers = await asyncio.gather(*(received(host, raw) for raw in sent))
+    statuses = [[int(status) for status in STATUS.findall(answer)] for answer in answers]
+    broken = [raw[:200] for raw, each in zip(sent, statuses, strict=True) if any(status >= 500 for status in each)]
+    assert broken == []
+    assert await asked(service, *map(str, range(100))) == [answer_to(str(number)) for number in range(100)]
+    answered = sum(map(bool, statuses))
+    record_property("T13", f"{len(sent)} raw requests: {answered} answered, the others closed, no 5xx")
+
+
+STATUS = re.compile(rb"^HTTP/1\.[01] (\d{3}) ", re.MULTILINE)
+
+
+async def received(host: str, raw: bytes) -> bytes:
+    """All that comes until the service closes the connection."""
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    answer = b""
+    with contextlib.suppress(ConnectionError):  # closed before all is sent
+        writer.write(raw)
+        while piece := await reader.read(1 << 16):
+            answer += piece
     writer.close()
-    await writer.wait_closed()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    return answer
