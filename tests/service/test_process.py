@@ -244,8 +244,14 @@ def test_that_the_doors_stand_before_every_route(path: str, ready: Ready) -> Non
 
 
 @pytest.mark.promise("T19")
-def test_that_a_request_has_one_instance_header(ready: Ready) -> None:
-    assert exchange(ready, "GET", "/healthz").headers.get_all(INSTANCE_HEADER) == [ready.instance]
+def test_that_no_stranger_shares_the_port_and_each_answer_says_which_service_gave_it(ready: Ready) -> None:
+    with socket.socket() as stranger:
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            stranger.setsockopt(socket.SOL_SOCKET, option, 1)
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port_of(ready)))
+        for _ in range(1_000):
+            assert exchange(ready, "GET", "/healthz").headers.get_all(INSTANCE_HEADER) == [ready.instance]
 
 
 @pytest.mark.promise("T14")

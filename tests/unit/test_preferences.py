@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -11,6 +13,7 @@ import pytest
 from gui.control.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
 from service.messages.files import NotWrittenError
 from service.messages.load import Burst
+from service.messages.pipes import SOURCE_ROOT
 from service.messages.settings import Settings
 
 pytestmark = pytest.mark.promise("T15")
@@ -132,6 +135,43 @@ def test_that_mutated_files_are_read_as_valid_or_as_defaults(path: Path) -> None
         assert msgspec.json.decode(msgspec.json.encode(preferences), type=Preferences) == preferences
         for aside in path.parent.glob("*.damaged*"):
             aside.unlink()
+
+
+KILLED_AT_EACH_CALL = """
+import itertools, os, signal, sys
+from pathlib import Path
+from gui.control.preferences import Preferences, PreferencesFile
+
+path, old, new = Path(sys.argv[1]), Preferences(theme="light"), Preferences(theme="dark")
+for last in itertools.count(1):
+    PreferencesFile(path).save(old)
+    child = os.fork()
+    if not child:
+        calls = itertools.count(1)
+
+        def count(frame, event, arg):
+            if event == "c_call" and next(calls) == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        file = PreferencesFile(path)
+        sys.setprofile(count)
+        file.save(new)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    file = PreferencesFile(path)
+    print("old" if file.load() == old else "new" if file.load() == new else file.complaint, flush=True)
+    if not status:
+        break
+"""
+
+
+def test_that_a_process_that_is_killed_while_it_saves_leaves_the_old_file_or_the_new_one(path: Path) -> None:
+    """At each call that saving makes of what is not Python, one process after the other."""
+    script = [sys.executable, "-c", KILLED_AT_EACH_CALL, str(path)]
+    read = subprocess.run(script, capture_output=True, text=True, cwd=SOURCE_ROOT, check=True).stdout.split()
+    olds, news = read.count("old"), read.count("new")
+    assert read == ["old"] * olds + ["new"] * news
+    assert min(olds, news) > 1
 
 
 def test_that_a_folder_in_the_file_s_place_is_told(path: Path) -> None:
