@@ -92,7 +92,10 @@ class Redeployer:
             scale = self._seen(snapshot).wanted.revised(changes)
             if scale != self._seen(snapshot).wanted:
                 await self._in_thread(self._check, snapshot, scale, bytes_each)
-                before = msgspec.structs.replace(snapshot.wanted, replicas=len(snapshot.running))
+                running = (
+                    len(snapshot.running) or snapshot.wanted.replicas
+                )  # none where all start, or Serve itself does
+                before = msgspec.structs.replace(snapshot.wanted, replicas=running)
                 self._failure = None
                 self.go_on(Redeployment(scale, before))
             return self._seen(snapshot)

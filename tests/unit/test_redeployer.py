@@ -113,6 +113,17 @@ async def test_that_more_replicas_are_deployed_at_once() -> None:
     assert watched.kept == [Redeployment(Scale(replicas=3), before=Scale(replicas=1)), None]
 
 
+async def test_that_a_change_is_taken_while_serve_starts_its_replicas_anew() -> None:
+    """As after the death of its controller, which then knows of no replica that runs."""
+    serve = FakeServe(2)
+    serve.running, serve.starting = [], serve.running
+    watched = Watched(serve)
+    begun = await watched.redeployer.redeploy({"max_ongoing_requests": 50}, bytes_each=1)
+    assert (begun.wanted, begun.running) == (Scale(replicas=2, max_ongoing_requests=50), 0)
+    settled = await watched.until_settled()
+    assert (settled.wanted.max_ongoing_requests, settled.running, settled.failure) == (50, 2, None)
+
+
 async def test_that_the_longer_drain_timeout_is_in_force_just_while_a_replica_leaves() -> None:
     serve = FakeServe(2)
     serve.holds = True
