@@ -172,6 +172,30 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
 
 
 @pytest.mark.promise("T07")
+async def test_that_a_controller_that_dies_is_replaced_and_takes_no_request_with_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is there once it brings a change of the deployment to its replica."""
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next controller takes its time
+    prompts = [f"request {number}" for number in range(REQUESTS)]
+    async with reading(service) as reader:
+        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
+        service.change(max_batch_size=2)  # so that they last
+        asking = asyncio.create_task(asked(service, *prompts))
+        await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
+        beside(before.pid, "ServeController").kill()
+        assert await asking == list(map(answer_to, prompts))
+        for most in (400, 100_000):
+            wanted = {"max_ongoing_requests": most}
+            answer = await asyncio.to_thread(requests.put, f"{service.url}/deployment", json=wanted, timeout=HANG_S)
+            assert answer.status_code == 200, answer.text
+            await reader.read_until_settled(**wanted)
+        assert not any(frame.lost_replicas for frame in reader.frames)
+        service.change(max_batch_size=16)
+    assert await asked(service, "after it") == [answer_to("after it")]
+
+
+@pytest.mark.promise("T07")
 async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

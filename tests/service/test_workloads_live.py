@@ -192,7 +192,7 @@ class Poisoned(Workload):
         return 0 if 12 in kinds else outputs
 """
 GROUP = 8
-GROUPS = 260  # of eight inputs one is poison, of each kind as often
+GROUPS, MANY_GROUPS = 260, 1_001  # of eight inputs one is poison, of each kind as often
 IN_FLIGHT = 64
 WHY = re.compile(
     r"The workload poisoned failed on this input: (\w+: .*poison.*|it returned .+)"
@@ -201,10 +201,11 @@ WHY = re.compile(
 
 
 @pytest.mark.promise("T04")
-async def test_that_a_poisonous_input_fails_alone_and_says_so(tmp_path: Path) -> None:
+async def test_that_a_poisonous_input_fails_alone_and_says_so(tmp_path: Path, is_long: bool) -> None:
     """T04. Of thirteen kinds, each raised or returned in a batch of eight, whose other inputs have their outputs."""
     (tmp_path / "poisoned.py").write_text(POISONED)
-    inputs = [-number // GROUP if number % GROUP == 3 else number for number in range(GROUP * GROUPS)]
+    count = GROUP * (MANY_GROUPS if is_long else GROUPS)
+    inputs = [-number // GROUP if number % GROUP == 3 else number for number in range(count)]
     left = iter(inputs)
     answers: dict[int, tuple[int, Any]] = {}
 
