@@ -38,10 +38,15 @@ USERS_BEYOND: Final = 4  # times the places, to which the slider goes: so that s
 
 @dataclass(frozen=True)
 class KnownCapacity:
-    """Requests a second that all replicas answer with full batches, and where that is known from, as a sentence."""
+    """Requests a second that all replicas answer with full batches, and where that is known from, as a sentence.
+
+    Attributes:
+        of_what: what was seen to have it. An engine alone has more than the service that hands its answers on.
+    """
 
     per_s: float
     source: str
+    of_what: str = "measured here"
 
     @classmethod
     def of_batches(cls, seen: SeenCapacity) -> KnownCapacity:
@@ -53,7 +58,7 @@ class KnownCapacity:
 
         >>> trial = TrialBatch(size=16, first_token_s=0.1, step_s=0.05)
         >>> KnownCapacity.of_trial(trial, 8, 2, 23).source
-        'Capacity 13.3 requests/s of 23 tokens, by a batch of 16 that was timed as the service started'
+        'Capacity 13.3 requests/s of 23 tokens, by a batch of 16 of the engine alone, timed as the service started'
 
         Beside a quick engine the rest of a replica is the limit:
 
@@ -64,10 +69,12 @@ class KnownCapacity:
         filled = min(max_batch_size / trial.size, 1.0)
         engine_per_s = filled * trial.requests_per_s(tokens)
         per_s = replicas * min(engine_per_s, CARRIED_PER_S)
-        timed = f"by a batch of {trial.size} that was timed as the service started"
+        timed = f"by a batch of {trial.size} of the engine alone, timed as the service started"
+        of_what = "that the engine alone computes"
         if engine_per_s > CARRIED_PER_S:
             timed = "which is what its Python carries, where the engine is quicker"
-        return cls(per_s, f"Capacity {per_second(per_s)} of {tokens:.0f} tokens, {timed}")
+            of_what = "that Python carries"
+        return cls(per_s, f"Capacity {per_second(per_s)} of {tokens:.0f} tokens, {timed}", of_what)
 
 
 def suited_by(capacity: KnownCapacity | None, places: int) -> Mapping[str, Suited]:
@@ -127,7 +134,7 @@ class LoadDefaults(QObject):
         ready = self._session.ready
         generates = ready is None or ready.workload.generates
         full_per_s = None if capacity is None else capacity.per_s
-        of_what = NOT_MEASURED if full_per_s is None else f"shares of the {per_second(full_per_s)} measured here"
+        of_what = NOT_MEASURED if capacity is None else f"shares of the {per_second(capacity.per_s)} {capacity.of_what}"
         offered = scenarios(full_per_s, places, mean(panel.max_tokens) if generates else None)
         self._window.notice.ready.show_scenarios(offered, f"A click runs one; {of_what}")
         panel.offer(offered)

@@ -103,6 +103,12 @@ def test_that_a_scenario_runs_as_a_share_of_what_was_measured(
     assert ready.window.notice.isHidden()
 
 
+def test_that_what_shares_are_of_is_said_before_a_load_has_run(ready: Batchscope) -> None:
+    """The engine alone has more than the service that hands its answers on."""
+    ready.composition.load_defaults.follow()
+    assert any(text.endswith(" requests/s that the engine alone computes") for text in texts(ready.window.notice))
+
+
 def test_that_a_scenario_may_ask_for_lengths_of_its_own(ready: Batchscope, qtbot: QtBot) -> None:
     tile(ready, "Long among short").click()
     qtbot.waitUntil(lambda: runs_a_load(ready))
