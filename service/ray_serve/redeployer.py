@@ -92,13 +92,15 @@ class Redeployer:
             scale = self._seen(snapshot).wanted.revised(changes)
             if scale != self._seen(snapshot).wanted:
                 await self._in_thread(self._check, snapshot, scale, bytes_each)
-                running = (
-                    len(snapshot.running) or snapshot.wanted.replicas
-                )  # none where all start, or Serve itself does
-                before = msgspec.structs.replace(snapshot.wanted, replicas=running)
                 self._failure = None
-                self.go_on(Redeployment(scale, before))
+                self.go_on(Redeployment(scale, self._before(snapshot)))
             return self._seen(snapshot)
+
+    def _before(self, snapshot: DeploymentSnapshot) -> Scale:
+        """What can be gone back to: as many replicas as run, or, where all of them start anew, as ran last."""
+        if snapshot.running:
+            return msgspec.structs.replace(snapshot.wanted, replicas=len(snapshot.running))
+        return snapshot.wanted if self._under_way is None else self._under_way.before
 
     def go_on(self, redeployment: Redeployment) -> None:
         """Carry out what is new, or what another one had begun."""

@@ -124,6 +124,21 @@ async def test_that_a_change_is_taken_while_serve_starts_its_replicas_anew() -> 
     assert (settled.wanted.max_ongoing_requests, settled.running, settled.failure) == (50, 2, None)
 
 
+async def test_that_what_cannot_start_is_not_gone_back_to_where_no_replica_runs() -> None:
+    """A second replica cannot start, the first one dies, and something else is wanted meanwhile."""
+    serve = FakeServe(1)
+    serve.fails = True
+    watched = Watched(serve)
+    await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)
+    while not serve.starting:
+        await watched.redeployer.look()
+    serve.running = []
+    await watched.redeployer.redeploy({"max_ongoing_requests": 50}, bytes_each=1)
+    while len(watched.kept) < 2:
+        await watched.redeployer.look()
+    assert watched.kept[1] == Redeployment(Scale(replicas=2, max_ongoing_requests=50), before=Scale(replicas=1))
+
+
 async def test_that_the_longer_drain_timeout_is_in_force_just_while_a_replica_leaves() -> None:
     serve = FakeServe(2)
     serve.holds = True
