@@ -123,7 +123,6 @@ def json_response(value: msgspec.Struct) -> Response:
     health_check_timeout_s=10,
     graceful_shutdown_timeout_s=USUAL_DRAIN_TIMEOUT_S,
     graceful_shutdown_wait_loop_s=0.2,
-    max_constructor_retry_count=1,
     logging_config={"enable_access_log": False},
 )
 @serve.ingress(api)

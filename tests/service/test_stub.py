@@ -129,10 +129,16 @@ def test_that_it_chats_by_a_template_of_its_own(service: Service) -> None:
     assert answer["choices"][0]["message"]["content"] == "<user: hello\nassistant:#1>"
 
 
-@pytest.mark.promise("T06")
-async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service) -> None:
+@pytest.mark.parametrize("dies", ["", "ServeController"], ids=["alone", "while the controller starts anew"])
+@pytest.mark.promise("T06", "T07")
+async def test_that_a_replica_whose_device_is_lost_is_replaced(
+    service: Service, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next one takes its time
     async with reading(service) as reader:
         before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0].pid
+        if dies:
+            beside(before, dies).kill()
         (text,) = await asked(service, "a stub:lost")
         await reader.read_until(lambda frame: any(replica.pid != before for replica in frame.replicas))
     assert "the prompt asked for this" in text
@@ -190,7 +196,7 @@ async def test_that_a_controller_that_dies_is_replaced_and_takes_no_request_with
             answer = await asyncio.to_thread(requests.put, f"{service.url}/deployment", json=wanted, timeout=HANG_S)
             assert answer.status_code == 200, answer.text
             await reader.read_until_settled(**wanted)
-        assert not any(frame.lost_replicas for frame in reader.frames)
+        assert not any(before.replica in frame.gone_replicas for frame in reader.frames)
         service.change(max_batch_size=16)
     assert await asked(service, "after it") == [answer_to("after it")]
 
