@@ -172,7 +172,7 @@ class EarlyFormation(Generic[Item]):
         self._on_formed = on_formed
         self._clock = clock
         self._waiting: dict[Entry[Item], None] = {}
-        self._sealed: deque[Batch[Item]] = deque()
+        self._sealed: deque[tuple[Batch[Item], Rules]] = deque()  # each with the rules that it began under
         self._sealed_s = 0.0
 
         from ray import serve  # not above: other formations, the simulation and the relay need no Ray
@@ -197,12 +197,12 @@ class EarlyFormation(Generic[Item]):
     @property
     def formed(self) -> int:
         """Requests in sealed batches that wait for the engine."""
-        return sum(not entry.future.done() for batch in self._sealed for entry in batch.entries)
+        return sum(not entry.future.done() for batch, _ in self._sealed for entry in batch.entries)
 
     @property
     def oldest_s(self) -> float | None:
         """When the oldest request in a sealed batch came; ``None`` without one."""
-        return self._sealed[0].entries[0].enqueued_s if self._sealed else None
+        return self._sealed[0][0].entries[0].enqueued_s if self._sealed else None
 
     @property
     def has_sealed(self) -> bool:
@@ -231,15 +231,21 @@ class EarlyFormation(Generic[Item]):
         leaves_s = self.deadline_s(free_since_s)
         if leaves_s is None or (more_may_come and now_s < leaves_s):
             return None
-        return self._sealed.popleft()
+        return self._sealed.popleft()[0]
 
     def deadline_s(self, free_since_s: float) -> float | None:
-        """When the oldest sealed batch leaves; ``None`` without one. One that all have left holds nobody up."""
+        """When the oldest sealed batch leaves; ``None`` without one.
+
+        A stride that has changed since it began lets it leave sooner and never later. One that all have left holds
+        nobody up.
+        """
         if not self._sealed:
             return None
-        oldest = self._sealed[0]
+        oldest, began_under = self._sealed[0]
         ready_s = max(oldest.formed_s, free_since_s)
-        return ready_s if all(entry.future.done() for entry in oldest.entries) else self._rules.tick_s(ready_s)
+        if all(entry.future.done() for entry in oldest.entries):
+            return ready_s
+        return min(rules.tick_s(ready_s) for rules in (began_under, self._rules))
 
     def _on_end(self, entry: Entry[Item], *, has_left: bool) -> None:
         self._waiting.pop(entry, None)
@@ -263,7 +269,7 @@ class EarlyFormation(Generic[Item]):
             del self._waiting[entry]
         for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
-            self._sealed.append(batch)
+            self._sealed.append((batch, rules))
             self._on_formed(batch)
             self._changed.set()
 

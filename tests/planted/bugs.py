@@ -65,9 +65,10 @@ BUGS = (
         ("a batch that all have left holds others up", "if has_left:", "if False:"),
         ("cancelled requests are sealed", "if entry in self._waiting and not entry.future.done()]", "if self._waiting.setdefault(entry) is None]"),
         ("a sealed batch has the newest rules", "return self._history[0][1]", "return self._history[-1][1]"),
-        ("the newest sealed batch runs first", "return self._sealed.popleft()", "return self._sealed.pop()"),
+        ("the newest sealed batch runs first", "return self._sealed.popleft()[0]", "return self._sealed.pop()[0]"),
         ("what Ray has not sealed is overtaken", 'if in_force.settings.formation != "early" and self._waiting:', "if False:"),
-        ("empty sealed batches wait for ticks", "return ready_s if all(entry.future.done() for entry in oldest.entries) else self._rules.tick_s(ready_s)", "return self._rules.tick_s(ready_s)"),
+        ("empty sealed batches wait for ticks", "if all(entry.future.done() for entry in oldest.entries):", "if False:"),
+        ("a stride that comes later holds a sealed batch up", "for rules in (began_under, self._rules))", "for rules in (self._rules,))"),
     ),
     *_in(
         "service/replica/requests.py",

@@ -46,23 +46,19 @@ class Seen:
 
     Attributes:
         in_force: the settings that it holds.
-        most_places: of any settings that it has held.
-        longest_seal_s: that any of them lets a batch wait until it is sealed.
-        longest_wait_s: until it leaves, which it does by the stride of these settings or of later ones.
+        most_places, longest_wait_s: of any settings that it has held.
         idle: since its engine is idle and requests wait: how many had been cancelled, what was worked, and when.
     """
 
     in_force: VersionedSettings
     most_places: int = 0
-    longest_seal_s: float = 0.0
     longest_wait_s: float = 0.0
     idle: tuple[int, float, float] | None = None
 
     def hold(self, in_force: VersionedSettings) -> None:
         self.in_force, settings = in_force, in_force.settings
         self.most_places = max(self.most_places, settings.places)
-        self.longest_seal_s = max(self.longest_seal_s, settings.longest_wait_s)
-        self.longest_wait_s = max(self.longest_wait_s, self.longest_seal_s + settings.stride_s)
+        self.longest_wait_s = max(self.longest_wait_s, settings.longest_wait_s + settings.stride_s)
 
 
 class Checks:

@@ -125,6 +125,25 @@ def test_a_sealed_batch_leaves_before_the_tick_once_all_have_left_it() -> None:
     assert run_in_virtual_time(leave_after(1.0)) == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(("before_s", "after_s"), [(0.0, 5.0), (5.0, 0.0)], ids=["comes", "goes"])
+def test_that_a_stride_which_changes_holds_no_sealed_batch_up(before_s: float, after_s: float) -> None:
+    def settings(version: int, stride_s: float) -> VersionedSettings:
+        settings = Settings(formation="early", max_batch_size=2, batch_wait_timeout_s=5.0, stride_s=stride_s)
+        return VersionedSettings(version=version, settings=settings)
+
+    async def left_s() -> float:
+        batcher: Batcher[str] = Batcher(settings(1, before_s), lambda _: None, now_s)
+        await asyncio.sleep(0.5)  # past a tick
+        batcher.submit("one")
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, batcher.apply, settings(2, after_s))
+        loop.call_later(0.3, batcher.submit, "two")  # with which it is full
+        await batcher.next_batch()
+        return now_s()
+
+    assert run_in_virtual_time(left_s()) == pytest.approx(0.8)
+
+
 async def test_a_batch_that_ray_sealed_full_says_so_also_without_requests_that_left() -> None:
     formed: list[Batch[str]] = []
     batcher = Batcher(VersionedSettings(version=1, settings=EARLY), on_formed=formed.append)
