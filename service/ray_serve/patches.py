@@ -98,9 +98,9 @@ class HeadsInTime(HttpToolsProtocol):
     """Closes a connection on which the head of a request, once it may come, is not complete in time.
 
     uvicorn itself limits only the time without any byte after a response. A connection that waits for its first request
-    is closed as well; after that `keep_alive_timeout_s` is in force until the first byte of the next head. A wish for a
-    WebSocket, of which there are none, is served as if it were not expressed: uvicorn keeps the connection of a request
-    for ever that is one and has another method than GET.
+    is closed as well; after that `keep_alive_timeout_s` is in force until the first byte of the next head. A request
+    for a WebSocket is answered as any other, since there are none: uvicorn would hand it to a protocol without time
+    limits, which keeps the connection for ever where its method is not GET.
     """
 
     _late: asyncio.TimerHandle | None = None

@@ -33,7 +33,7 @@ api = FastAPI()
 api.add_middleware(cast(Any, doors_from_environment))
 
 
-@serve.deployment(name="BatchTextGenerator", ray_actor_options={"num_cpus": 0.1}, max_constructor_retry_count=1)
+@serve.deployment(name="BatchTextGenerator", ray_actor_options={"num_cpus": 0.1})
 @serve.ingress(api)
 class StandIn:
     """Answers what the driver asks of every application; one dtype it refuses, with another it loads gradually."""
