@@ -16,21 +16,11 @@ LINES: Final = (
     *(b"get /healthz HTTP/1.1", b"G\xc3\x89T /healthz HTTP/1.1", b"BREW /healthz HTTP/1.1", b"PRI * HTTP/2.0"),
     *(b"OPTIONS * HTTP/1.1", b"CONNECT localhost:1 HTTP/1.1", b"TRACE /healthz HTTP/1.1", b"HEAD /healthz HTTP/1.1"),
     *(b"GET /healthz HTTP/1.0", b"GET /healthz HTTP/0.9", b"GET /healthz HTTP/2.0", b"GET /healthz HTTP/1.1.1"),
-    *(
-        b"GET /healthz HTTP/1.9",
-        b"GET /healthz HTTP/\xef\xbc\x91.1",
-        b"GET /healthz http/1.1",
-        b"GET /healthz ICAP/1.0",
-    ),
+    *(b"GET /healthz HTTP/1.9", b"GET /healthz HTTP/\xef\xbc\x91.1", b"GET /healthz http/1.1", b"GET / ICAP/1.0"),
     *(b"GET http://evil.example/healthz HTTP/1.1", b"GET //healthz HTTP/1.1", b"GET /../../etc/passwd HTTP/1.1"),
     *(b"GET /%00 HTTP/1.1", b"GET /%zz HTTP/1.1", b"GET /healthz#part HTTP/1.1", b"GET /\xff\xfe HTTP/1.1"),
     *(b"GET /healthz?" + b"a" * 100_000 + b" HTTP/1.1", b"GET /" + b"../" * 10_000 + b" HTTP/1.1"),
-    *(
-        b"A" * 100_000 + b" / HTTP/1.1",
-        b"\r\n\r\nGET /healthz HTTP/1.1",
-        b"GET /healthz HTTP/1.1\r",
-        b"\x16\x03\x01\x02",
-    ),
+    *(b"A" * 100_000 + b" / HTTP/1.1", b"\r\n\r\nGET /healthz HTTP/1.1", b"GET /healthz HTTP/1.1\r", b"\x16\x03\x01"),
 )
 HEADERS: Final = (
     *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity", b"Transfer-Encoding: xchunked"),
@@ -49,14 +39,8 @@ HEADERS: Final = (
 )
 CHUNKS: Final = (
     *(b"", b"0\r\n\r\n", b"22\r\n" + BODY + b"\r\n0\r\n\r\n", b"22;a=b\r\n" + BODY + b"\r\n0\r\nX: trailer\r\n\r\n"),
-    *(
-        b"-1\r\n\r\n",
-        b"0x22\r\n" + BODY,
-        b"g\r\n\r\n",
-        b" 22\r\n" + BODY,
-        b"22\n" + BODY + b"\n0\n\n",
-        b"22\r\n" + BODY[:9],
-    ),
+    *(b"-1\r\n\r\n", b"0x22\r\n" + BODY, b"g\r\n\r\n", b" 22\r\n" + BODY, b"22\n" + BODY + b"\n0\n\n"),
+    b"22\r\n" + BODY[:9],
     *(b"f" * 17 + b"\r\n", b"0" * 5_000, b"22;" + b"a" * 100_000, b"22\r\n" + BODY + b"too much\r\n0\r\n\r\n"),
     *(b"1\r\n{\r\n" * 300 + b"0\r\n\r\n", b"0\r\n" + b"X: a\r\n" * 2_000 + b"\r\n", b"\xef\xbc\x92\r\n{}\r\n0\r\n\r\n"),
 )

@@ -18,19 +18,27 @@ import requests
 
 from service.commands import remote
 from service.messages.pipes import our_python
+from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
 from tests.service.clients import Question, asking, watching
 from tests.service.conftest import Service, served
 from tests.service.raw_requests import raw_requests
-from tests.service.telemetry import reading
+from tests.service.telemetry import Reader, reading
 
-REQUESTS, MEMORY_TOKENS = 200, 2_000
+REQUESTS = 200
+MEMORY_TOKENS = 2_000
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     model = f"stub?step_ms=2&row_ms=0&prompt_token_ms=0&memory_tokens={MEMORY_TOKENS}"
     yield from served("--model", model, "--max-batch-size", "16")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine what takes the place of a dead process takes its time."""
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)
 
 
 async def ask(session: aiohttp.ClientSession, service: Service, prompt: str) -> dict[str, Any]:
@@ -131,10 +139,7 @@ def test_that_it_chats_by_a_template_of_its_own(service: Service) -> None:
 
 @pytest.mark.parametrize("dies", ["", "ServeController"], ids=["alone", "while the controller starts anew"])
 @pytest.mark.promise("T06", "T07")
-async def test_that_a_replica_whose_device_is_lost_is_replaced(
-    service: Service, monkeypatch: pytest.MonkeyPatch, dies: str
-) -> None:
-    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next one takes its time
+async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service, dies: str) -> None:
     async with reading(service) as reader:
         before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0].pid
         if dies:
@@ -151,19 +156,24 @@ def beside(replica: int, name: str) -> psutil.Process:
     return process
 
 
+async def before_death_of(name: str, service: Service, reader: Reader) -> ReplicaStatus:
+    """Kill a process of Ray's while the replica works, in small batches so that it lasts, and no answer is missing."""
+    prompts = [f"request {number}" for number in range(REQUESTS)]
+    before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
+    answers = asyncio.create_task(asked(service, *prompts))
+    await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
+    beside(before.pid, name).kill()
+    assert await answers == list(map(answer_to, prompts))
+    return before
+
+
 @pytest.mark.promise("T07")
 async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
-    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next hub takes its time
-    prompts = [f"request {number}" for number in range(REQUESTS)]
     async with reading(service) as reader:
-        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
         changed = service.change(max_batch_size=2).json()
-        asking = asyncio.create_task(asked(service, *prompts))
-        await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
-        beside(before.pid, "Hub").kill()
-        assert await asking == list(map(answer_to, prompts))
+        before = await before_death_of("Hub", service, reader)
         completed = before.ledger.completed + REQUESTS
         after = await reader.read_until(
             lambda frame: bool(reader.missed) and any(each.ledger.completed == completed for each in frame.replicas)
@@ -179,18 +189,12 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
 
 @pytest.mark.promise("T07")
 async def test_that_a_controller_that_dies_is_replaced_and_takes_no_request_with_it(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
     """The next one is there once it brings a change of the deployment to its replica."""
-    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next controller takes its time
-    prompts = [f"request {number}" for number in range(REQUESTS)]
     async with reading(service) as reader:
-        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
-        service.change(max_batch_size=2)  # so that they last
-        asking = asyncio.create_task(asked(service, *prompts))
-        await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
-        beside(before.pid, "ServeController").kill()
-        assert await asking == list(map(answer_to, prompts))
+        service.change(max_batch_size=2)
+        before = await before_death_of("ServeController", service, reader)
         for most in (400, 100_000):
             wanted = {"max_ongoing_requests": most}
             answer = await asyncio.to_thread(requests.put, f"{service.url}/deployment", json=wanted, timeout=HANG_S)
@@ -203,9 +207,8 @@ async def test_that_a_controller_that_dies_is_replaced_and_takes_no_request_with
 
 @pytest.mark.promise("T07")
 async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
-    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next proxy takes its time
     async with reading(service) as reader:
         before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
         beside(before.pid, "ProxyActor").kill()

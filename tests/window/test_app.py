@@ -25,7 +25,6 @@ from tests.window.children import SCRIPT, scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.scripted_service import HANG_UP, LOSE_MAIN
 from tests.window.seen import named, texts
-from tests.window.test_leaks import held
 
 
 def rows(batchscope: Batchscope) -> tuple[TableRow, ...]:
@@ -174,24 +173,6 @@ def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope
 
     assert batchscope.errors == ["The model file is truncated. Fetch it again."]
     assert batchscope.window.status.activity.text() == "The model file is truncated. Fetch it again."
-
-
-@pytest.mark.parametrize("times", [5, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
-@pytest.mark.promise("T22")
-def test_that_restarting_many_times_leaves_nothing_behind(
-    qtbot: QtBot, qapp: QApplication, batchscope: Batchscope, times: int
-) -> None:
-    after_first: tuple[int, ...] = ()
-    for _ in range(times):
-        start_service(qtbot, batchscope)
-        kill_service(batchscope)
-        qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
-        after_first = after_first or held(qapp)
-    qtbot.waitUntil(lambda: all(now <= before for now, before in zip(held(qapp), after_first, strict=True)))
-    assert sum("killed by signal 9" in error for error in batchscope.errors) == times
-    with qtbot.waitSignal(batchscope.closed):
-        batchscope.close()
-    assert children() == []
 
 
 # Asking --------------------------------------------------------------------------------------------------------------

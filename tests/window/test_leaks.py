@@ -17,9 +17,11 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
+from gui.session.lifecycle import LifeCycle
 from service.messages.load import Poisson
 from tests.window.children import scripted
 from tests.window.conftest import start_service
+from tests.window.test_app import children, kill_service
 
 HOUR_S = 3600.0
 RATE_PER_S = 50.0
@@ -64,6 +66,24 @@ def test_that_windows_leave_no_objects_files_or_threads(qtbot: QtBot, qapp: QApp
     assert objects <= after_first[0]
     assert files <= after_first[1]
     assert threads <= after_first[2]
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.promise("T22")
+def test_that_restarting_many_times_leaves_nothing_behind(
+    qtbot: QtBot, qapp: QApplication, batchscope: Batchscope, times: int
+) -> None:
+    after_first: tuple[int, ...] = ()
+    for _ in range(times):
+        start_service(qtbot, batchscope)
+        kill_service(batchscope)
+        qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
+        after_first = after_first or held(qapp)
+    qtbot.waitUntil(lambda: all(now <= before for now, before in zip(held(qapp), after_first, strict=True)))
+    assert sum("killed by signal 9" in error for error in batchscope.errors) == times
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.close()
+    assert children() == []
 
 
 @pytest.mark.long
