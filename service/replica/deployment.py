@@ -47,7 +47,7 @@ from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.ray_serve.router import routes_to_fit, routing_stats
 from service.replica.answers import ChatCompletion, Completion
-from service.replica.background import LoadingNews, start_for_life
+from service.replica.background import LoadingNews, start_for_life, watch_turns
 from service.replica.bodies import MAX_PROMPTS, ChatBody, CompletionBody
 from service.replica.completions import Asked, answer_completion, results_of, submit_all
 from service.replica.described import (
@@ -120,7 +120,7 @@ def json_response(value: msgspec.Struct) -> Response:
 @serve.deployment(
     name=DEPLOYMENT_NAME,
     health_check_period_s=2,
-    health_check_timeout_s=10,
+    health_check_timeout_s=12,  # after three of which Serve takes a replica for dead: it may stand still for 30 s
     graceful_shutdown_timeout_s=USUAL_DRAIN_TIMEOUT_S,
     graceful_shutdown_wait_loop_s=0.2,
     logging_config={"enable_access_log": False},
@@ -172,6 +172,7 @@ class BatchTextGenerator:
             start_for_life(self._link.follow_settings(), "Following the settings"),
             start_for_life(self._link.report_news(), "Reporting telemetry"),
         ]
+        watch_turns(loop)
         set_heap_aside()
 
     # -- asking -------------------------------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ BUGS = (
         ("what the engine abandons never ends", 'self.requests.finish(request, "failed", "The engine stopped before this request was complete.")', "pass"),
     ),
     *_in(
+        "service/replica/background.py",
+        ("an event loop that is stuck stays so", "if turning_s > LOOP_LIMIT_S:", "if False:"),
+        ("a process that stood still counts as stuck", "turning_s += min(looked_s - before_s, 2 * LOOK_S)", "turning_s += looked_s - before_s"),
+    ),
+    *_in(
         "service/replica/recorder.py",
         ("a lost report takes its news with it", "self._sent = news = news if self._sent is None else news.after(self._sent)", "self._sent = news"),
         ("an acknowledgement is that of whatever was sent last", "if self._sent is not None and number == self._sent_number:", "if self._sent is not None:"),

@@ -17,7 +17,7 @@ from tests.service import HANG_S
 from tests.service.conftest import Service, served
 from tests.service.telemetry import Reader, reading
 
-STOPPED_S = 2 * SILENT_S
+STOPPED_S = 30.0
 REQUESTS = 30
 """One a batch of 200 ms: they outlast the stop."""
 
@@ -41,7 +41,10 @@ async def running_replica(reader: Reader) -> int:
 
 
 @pytest.mark.promise("T21")
-async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_request_failed(service: Service) -> None:
+async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_request_failed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # it is this replica that streams the telemetry
     timeout = aiohttp.ClientTimeout(total=HANG_S)
     async with aiohttp.ClientSession(timeout=timeout) as session, reading(service) as reader:
         asked = [asyncio.create_task(ask(session, service, number)) for number in range(REQUESTS)]

@@ -163,6 +163,38 @@ def test_that_a_function_that_never_returns_costs_its_replica_and_no_request_an_
             assert error_of(each)["message"].startswith("The engine has made no step for 1.")
 
 
+STUCK_CHECK = """
+from threading import Event
+
+from service.workloads.workload import Workload
+
+
+class Stuck(Workload):
+    name, description, examples = "stuck", "Never returns from the check of a 0.", ("1",)
+
+    def check(self, value):
+        if value == 0:
+            Event().wait()
+        return value
+
+    def __call__(self, inputs):
+        return inputs
+"""
+
+
+@pytest.mark.promise("T24")
+def test_that_a_check_that_never_returns_costs_its_replica_and_no_request_an_answer(tmp_path: Path) -> None:
+    """T24. It holds the event loop of the replica, in which its health check is answered and requests are, too."""
+    (tmp_path / "stuck.py").write_text(STUCK_CHECK)
+    for service in served("--workload", "stuck:Stuck", folder=tmp_path, program=BATCHSCOPE):
+        assert call(service, 7).json() == {"outputs": [7]}
+        lost = call(service, 0)
+        assert (lost.status_code, error_of(lost)["code"]) == (500, "replica_lost")
+        while (answer := call(service, 7)).status_code != 200:  # until another replica has started
+            assert error_of(answer)["code"] == "replica_lost"
+        assert answer.json() == {"outputs": [7]}
+
+
 def call(service: Service, number: int) -> requests.Response:
     return requests.post(service.url, json={"inputs": [number]}, timeout=HANG_S)
 

@@ -1,8 +1,11 @@
-"""When a batch counts as stalled: by the time that its engine could have computed in."""
+"""When a batch counts as stalled, by the time that its engine could have computed in, and when an event loop does."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import pytest
@@ -11,6 +14,8 @@ from service.engine.engine import TextEngine
 from service.engine.function import FunctionEngine
 from service.engine.job import Engine
 from service.messages.telemetry import ProcessorUse
+from service.replica.background import LOOK_S as TURN_LOOK_S
+from service.replica.background import LOOP_LIMIT_S, watch_turns
 from service.replica.device import EngineProcessor
 from service.replica.step_watch import LOOK_S, EngineStalledError, StepWatch
 from service.workloads.adder import Adder
@@ -143,3 +148,61 @@ def test_that_a_function_has_time_by_its_calls_of_late_or_as_it_states_itself() 
     usual = FunctionEngine(Adder())
     assert [usual.stall_limit_s(longest_s, 0) for longest_s in (None, 0.2, 4.0)] == [300.0, 30.0, 80.0]
     assert {FunctionEngine(Stated()).stall_limit_s(longest_s, 0) for longest_s in (None, 0.2, 4.0)} == {1.5}
+
+
+class Clock:
+    """Goes on by `step_s` whenever it is read; `was_read_often` once there were reads enough for any watch."""
+
+    def __init__(self, step_s: float, often: int) -> None:
+        self._step_s = step_s
+        self._left = often
+        self._now_s = 0.0
+        self.was_read_often = threading.Event()
+
+    def __call__(self) -> float:
+        self._now_s += self._step_s
+        self._left -= 1
+        if self._left == 0:
+            self.was_read_often.set()
+        return self._now_s
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_that_a_loop_whose_turn_never_ends_is_seen_within_its_limit() -> None:
+    seen, may_go_on = threading.Event(), threading.Event()
+    turning_s: list[float] = []
+
+    def end(lasted_s: float) -> None:
+        turning_s.append(lasted_s)
+        seen.set()
+
+    with running_loop() as loop:
+        loop.call_soon_threadsafe(may_go_on.wait)
+        watch_turns(loop, end, Clock(step_s=LOOP_LIMIT_S / 12, often=0))
+        assert seen.wait(10.0)
+        may_go_on.set()
+    assert LOOP_LIMIT_S < turning_s[0] < LOOP_LIMIT_S + 2 * TURN_LOOK_S
+
+
+def test_that_a_loop_is_not_stuck_while_its_process_stands_still() -> None:
+    ended: list[float] = []
+    may_go_on = threading.Event()
+    clock = Clock(step_s=100.0, often=4)  # the process stands still between any two reads
+    with running_loop() as loop:
+        loop.call_soon_threadsafe(may_go_on.wait)
+        watch_turns(loop, ended.append, clock)
+        assert clock.was_read_often.wait(10.0)
+        may_go_on.set()
+    assert ended == []
