@@ -28,6 +28,7 @@ from service.workloads.catalog import BUILT_IN, is_function
 
 MOST_STARTS: Final = 20
 MOST_ADDRESSES: Final = 5
+MOST_WORKLOADS: Final = 20
 ATTACHES: Final = "Shows what it does: batches, queue and latency of all its clients."
 MODELS: Final = (AUTO_MODEL, SMALL_MODEL, LARGE_MODEL, STUB_MODEL)
 LARGE_MODEL_NAME: Final = PurePath(LARGE_MODEL).name
@@ -74,7 +75,8 @@ class Choices(QObject):
         self.window_s = preferences.window_s
         self.measure: str = preferences.measure
         self.stages_s = dict(preferences.stages_s)
-        self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
+        self._workload = preferences.workload or workload_of(preferences.model)  # whose lines the panel shows
+        self._lines = {**preferences.other_prompts, self._workload: preferences.prompts}
         toolbar = self._window.toolbar
         toolbar.set_models(MODELS, FUNCTIONS, self.model)
         self._offer_addresses()
@@ -96,6 +98,8 @@ class Choices(QObject):
         window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
         window.load.set_usual_numbers(preferences.usual_numbers)
         window.load.objectives.set_objectives(preferences.objectives)
+        if self.attachment is None:
+            self._workload = workload_of(self.model)
         self._show_workload()
         window.prompts.set_copies(preferences.copies)
         window.restore_layout(preferences.layout)
@@ -149,6 +153,7 @@ class Choices(QObject):
     def preferences(self) -> Preferences:
         """All choices that the next window restores."""
         window = self._window
+        others = [(name, lines) for name, lines in self._lines.items() if name != self._workload]
         max_tokens, prompt_words = window.load.lengths
         return Preferences(
             theme=self._theme.preference,
@@ -169,6 +174,8 @@ class Choices(QObject):
             prompt_words=prompt_words,
             objectives=window.load.objectives.objectives,
             prompts=window.prompts.prompts,
+            workload=self._workload,
+            other_prompts=dict(others[-MOST_WORKLOADS:]),
             copies=window.prompts.copies,
         )
 
@@ -196,22 +203,31 @@ class Choices(QObject):
 
     def note_workload(self, about: WorkloadAbout) -> None:
         """Take over the description of a workload; one of the user's own is first described by the running service."""
+        if self.attachment is not None and about.name != self._workload:
+            self._leave_for(about.name)
+            self._window.prompts.set_prompts(self._lines.get(about.name, ()))
         self._window.set_generates(about.generates)
         if not self._window.prompts.prompts:
             self._window.prompts.set_prompts(about.examples)
 
     def _show_workload(self) -> None:
         """Show the lines that were written for the workload, or its examples."""
-        name = workload_of(self.model)
-        about = ABOUT.get(name)
-        self._window.set_generates(name == TEXT.name)
-        self._window.prompts.set_prompts(self._lines.get(name) or (about.examples if about is not None else ()))
+        about = ABOUT.get(self._workload)
+        examples = about.examples if about is not None else ()
+        self._window.set_generates(self._workload == TEXT.name)
+        self._window.prompts.set_prompts(self._lines.get(self._workload) or examples)
+
+    def _leave_for(self, workload: str) -> None:
+        """Keep the lines of the workload that the panel shows, until it is chosen again."""
+        self._lines.pop(self._workload, None)
+        self._lines[self._workload] = self._window.prompts.prompts
+        self._workload = workload
 
     def _on_model_chosen(self, model: str) -> None:
-        was, self.model = workload_of(self.model), model
+        self.model = model
         self._window.set_attaching(self.attachment is not None)
-        if workload_of(model) != was:
-            self._lines[was] = self._window.prompts.prompts
+        if self.attachment is None and workload_of(model) != self._workload:  # a running service says which it has
+            self._leave_for(workload_of(model))
             self._show_workload()
         if self._window.notice.empty.isVisible():
             self._window.notice.show_empty(*self.invitation)

@@ -32,6 +32,9 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
         stages_s: see `Choices`.
         measure: which time of the requests the plots of latency show, one of `MEASURES`.
         usual_numbers: see `LoadPanel`.
+        prompts: that the window shows.
+        workload: whose `prompts` they are; ``None`` for what `model` names.
+        other_prompts: that were written for other workloads, by their names.
         token_files: of the running services that were looked at, the latest last, by their addresses; empty for none.
     """
 
@@ -53,6 +56,8 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     prompt_words: Length | None = None
     objectives: Objectives = Objectives()
     prompts: tuple[str, ...] = USUAL_PROMPTS
+    workload: str | None = None
+    other_prompts: dict[str, tuple[str, ...]] = {}
     copies: Count = 32
 
     def __post_init__(self) -> None:

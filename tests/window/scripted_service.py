@@ -38,10 +38,11 @@ from service.messages.life import (
 )
 from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, Deployment, ReplicaStatus, RequestRecord, RequestState
-from service.messages.workload import TEXT
+from service.messages.workload import TEXT, WorkloadAbout
 from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.replica.recorder import Recorder
 from service.replica.settings_board import SettingsBoard
+from service.workloads.catalog import about
 
 REPLICA = "r1"
 CONTEXT_LENGTH = 2048
@@ -105,8 +106,11 @@ async def _at_once(_: VersionedSettings) -> None:
 class Scripted:
     """The service, its engine a clock."""
 
-    def __init__(self, settings: Settings, scale: Scale, step_s: float, gather_s: float, closed: str) -> None:
+    def __init__(
+        self, settings: Settings, scale: Scale, step_s: float, gather_s: float, closed: str, workload: WorkloadAbout
+    ) -> None:
         self.closed = closed
+        self.about = workload
         self.scale = scale
         self.deployment = Deployment(at_s=time.monotonic(), wanted=scale, running=scale.replicas)
         self.board = SettingsBoard(VersionedSettings(version=1, settings=settings), keep=_at_once)
@@ -289,7 +293,7 @@ class Scripted:
         return web.json_response(msgspec.to_builtins(about))
 
     async def workload(self, _: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(TEXT), content_type="application/json")
+        return web.Response(body=msgspec.json.encode(self.about), content_type="application/json")
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -344,7 +348,7 @@ async def stamp(_: web.Request, response: web.StreamResponse) -> None:
 
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
     scale = Scale(replicas=options.replicas, max_ongoing_requests=options.max_ongoing_requests)
-    scripted = Scripted(settings, scale, options.step_s, options.gather_s, options.closed)
+    scripted = Scripted(settings, scale, options.step_s, options.gather_s, options.closed, about(options.workload))
     app = web.Application(middlewares=[refusing_without(options.token)])
     app.on_response_prepare.append(stamp)
     app.add_routes(
@@ -414,6 +418,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--trial-s", type=float, help="of a step of the trial batch; none by default")
     parser.add_argument("--trial-share", type=float, help="of the processor that it got; not reported by default")
     parser.add_argument("--closed", default="", help="why a window may send it nothing; it may, by default")
+    parser.add_argument("--workload", default=TEXT.name, help="to describe; a text generator answers in any case")
     parser.add_argument("--fail", help="say Failed with this reason and exit 1")
     parser.add_argument("--crash-on-start", type=int, help="die of this signal")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of standard input")

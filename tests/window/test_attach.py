@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
-from gui.control.preferences import PreferencesFile
+from gui.control.preferences import Preferences, PreferencesFile
 from gui.demo.run import Demo
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceProcess
@@ -23,6 +23,7 @@ from gui.widgets.model_field import ModelField
 from service.messages.life import Ready
 from service.messages.options import Attachment
 from service.messages.settings import Settings
+from service.messages.workload import TEXT
 from tests.foreign_server import VLLM, foreign_server
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope
@@ -39,11 +40,11 @@ def run_scripted(qtbot: QtBot) -> Iterator[RunScripted]:
     """Runs scripted services that no window started; those that still run end with the test."""
     begun: list[ServiceProcess] = []
 
-    def run(*options: str, settings: Settings | None = None) -> tuple[ServiceProcess, Ready]:
+    def run(*options: str, settings: Settings | None = None, workload: str = TEXT.name) -> tuple[ServiceProcess, Ready]:
         process = ServiceProcess(grace_ms=500)
         begun.append(process)
         with qtbot.waitSignal(process.state_changed, check_params_cb=lambda state: isinstance(state, Ready)):
-            process.start(scripted(*options, settings=settings))
+            process.start(scripted(*options, settings=settings, workload=workload))
         assert process.ready is not None
         return process, process.ready
 
@@ -72,6 +73,31 @@ def attached(
 def wait_until_running(qtbot: QtBot, batchscope: Batchscope) -> None:
     session, history = batchscope.composition.session, batchscope.composition.history
     qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING and history.in_force is not None)
+
+
+def test_that_the_lines_to_send_are_those_of_the_workload_that_runs_there(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, run_scripted: RunScripted, tmp_path: Path
+) -> None:
+    preferences = PreferencesFile(tmp_path / "preferences.json")
+    preferences.save(Preferences(prompts=("my prompt",)))
+    at = Attachment(run_scripted(workload="adder")[1].url, "")
+
+    first = attached(qtbot, make_batchscope, at, preferences)
+    prompts = first.window.prompts
+    assert prompts.prompts == tuple("012345678"), "a function reads no prompt"
+    assert first.choices.load.prompts == prompts.prompts
+    assert "Inputs" in texts(prompts)
+    prompts.set_prompts(["77"])
+    with qtbot.waitSignal(first.closed):
+        first.close()
+
+    second = attached(qtbot, make_batchscope, at, preferences)
+    assert second.window.prompts.prompts == ("77",)
+    with qtbot.waitSignal(second.closed):
+        second.close()
+
+    text = Attachment(run_scripted()[1].url, "")
+    assert attached(qtbot, make_batchscope, text, preferences).window.prompts.prompts == ("my prompt",)
 
 
 def cap(batchscope: Batchscope) -> object:
