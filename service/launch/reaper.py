@@ -46,7 +46,7 @@ class Lineage(msgspec.Struct, frozen=True):
     group: int
 
     def members(self) -> list[psutil.Process]:
-        """The processes that are alive, without this one; a zombie is not alive.
+        """The processes that have not ended, without this one.
 
         A process that is exiting counts whosever it was: without memory it has no mark any more, but still has its
         files and ports, for a moment.
@@ -55,26 +55,39 @@ class Lineage(msgspec.Struct, frozen=True):
 
     def _has(self, process: psutil.Process) -> bool:
         try:
+            thread = _living_thread(process)
+            if thread is None:
+                return False
             is_in_group = hasattr(os, "getpgid") and os.getpgid(process.pid) == self.group
-            is_member = is_in_group or _is_exiting(process.pid) or self._has_mark(process)
-            return is_member and process.status() != psutil.STATUS_ZOMBIE
+            return is_in_group or _is_exiting(process.pid, thread) or self._has_mark(process, thread)
         except (psutil.Error, OSError):  # gone, or of another user
             return False
 
-    def _has_mark(self, process: psutil.Process) -> bool:
-        environment = Path(f"/proc/{process.pid}/environ")
-        if environment.parent.exists():
+    def _has_mark(self, process: psutil.Process, thread: Path) -> bool:
+        environment = thread / "environ"
+        if thread.exists():
             # Read as it is: a process that gives itself a title may blank the first entries, which psutil takes for
             # the end.
             return f"\0{MARK}={self.instance}\0".encode() in b"\0" + environment.read_bytes()
         return process.environ().get(MARK) == self.instance
 
 
-def _is_exiting(pid: int) -> bool:
+def _living_thread(process: psutil.Process) -> Path | None:
+    """Where Linux describes a thread of a process: the first one, or one that is left; ``None`` if it has ended.
+
+    A process is called a zombie when its first thread has ended. Its files and ports are open until the last one has.
+    """
+    about = Path(f"/proc/{process.pid}")
+    if process.status() != psutil.STATUS_ZOMBIE:
+        return about
+    return next((thread for thread in about.glob("task/*") if thread.name != about.name), None)
+
+
+def _is_exiting(pid: int, thread: Path) -> bool:
     """Whether the process has given its memory back; so looks a kernel thread too, whose process group is 0."""
     with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
         try:
-            os.readlink(f"/proc/{pid}/exe")
+            (thread / "exe").readlink()
         except FileNotFoundError:
             return Path("/proc/self").exists() and os.getpgid(pid) != 0
     return False
@@ -99,7 +112,16 @@ def reap(lineage: Lineage, *, drain_timeout_s: float, grace_s: float) -> list[ps
         survivors = _until_none(lineage, end, limit_s)
         if not survivors:
             break
-    return [process for process in survivors if not _is_exiting(process.pid)]  # has heeded it, but takes long
+    return [process for process in survivors if not _has_heeded(process)]
+
+
+def _has_heeded(process: psutil.Process) -> bool:
+    """Whether it has ended, or is about to and takes long."""
+    try:
+        thread = _living_thread(process)
+    except psutil.NoSuchProcess:
+        return True
+    return thread is None or _is_exiting(process.pid, thread)
 
 
 def describe_exit(exit_code: int) -> str:

@@ -22,6 +22,11 @@ IDLE = "print(flush=True); import time; time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + IDLE
 # Its exit takes a while: the system takes its memory back first, and its files and ports after that.
 LARGE = "kept = b'x' * 2**29; " + IDLE
+# Its first thread ends, as the threads of a killed process do one after the other; another one goes on.
+HALF_ENDED = (
+    "import ctypes, threading, time; threading.Thread(target=time.sleep, args=[60]).start(); print(flush=True); "
+    "ctypes.CDLL(None).pthread_exit(None)"
+)
 # Ends at once and leaves a child behind, in a session of its own.
 ORPHANING = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE, "
@@ -96,6 +101,19 @@ def test_that_a_process_that_has_ended_is_no_member(lineage: Lineage, spawn: Spa
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not yet asked for
     assert pids(lineage) == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux calls it a zombie")
+def test_that_a_process_is_a_member_as_long_as_a_thread_of_it_lives(lineage: Lineage, spawn: Spawn) -> None:
+    process, other = (spawn(HALF_ENDED, mark=mark) for mark in (lineage.instance, "another"))
+    for each in (process, other):
+        await_line(each)
+        while psutil.Process(each.pid).status() != psutil.STATUS_ZOMBIE:
+            pass
+    assert pids(lineage) == {process.pid}
+    assert reap(lineage, drain_timeout_s=0.0, grace_s=5.0) == []
+    assert has_ended(process)
+    assert not has_ended(other)
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
