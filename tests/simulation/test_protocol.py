@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 2_000  # of a test, so that the tests' processes share them
+SEEDS = 500  # of a test, so that it has its end within the time of a test where other tests take the processors, too
 HASHED_AS_EVER = os.environ | {"PYTHONHASHSEED": "0"}  # as the command sets it, which would begin anew for that
 
 

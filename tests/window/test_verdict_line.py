@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
+from gui.control import presenter
 from gui.panels.findings_panel import EMPTY_TEXT
 from gui.panels.verdict_line import VerdictLine
 from gui.panels.views import COMPARE, DISTRIBUTIONS, LIVE
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.segmented import Segmented
 from service.analysis.findings.facts import Finding
-from service.analysis.findings.verdict import Verdict
+from service.analysis.findings.verdict import STANDS_S, Verdict
 from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.synthetic_run import Step, SyntheticRun, early_run, filled_history
@@ -105,10 +107,14 @@ def test_that_what_it_says_is_not_said_again_below_but_what_it_rests_on_is(live:
     assert any(text.startswith("Expected: ") for text in texts(live.window.findings))
 
 
-def test_that_a_better_state_waits_and_a_worse_one_does_not(live: Batchscope) -> None:
+def test_that_a_better_state_waits_and_a_worse_one_does_not(live: Batchscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(presenter, "time", SimpleNamespace(monotonic=lambda: now_s))  # whatever a look takes here
     growing = show(live, DRAINS, 28.0)
     assert growing.startswith("More arrives than can be answered")
     assert show(live, EBBS, 37.0).startswith("More arrives than can be answered")
+    now_s += STANDS_S
+    assert show(live, EBBS, 37.0).startswith("Working off")
     assert show(live, DRAINS, 28.0) == growing
     assert show(live, DRAINS, 33.0).startswith("Working off"), "these settings can answer it"
     assert show(live, CALM).startswith("All well"), "nothing waits any more"
