@@ -13,8 +13,9 @@ A line a load: requests a second that met the objectives, over those of the best
 of ten seconds in which as many did as had to. The engine's prices that Hold believes in are wrong by some percent, as
 fitted ones are. It ends with 0 if the aims hold.
 
-With `--real`, six of these cells on the real service instead: `python -m service hold` beside the fixed setting that
-the simulator finds best for the cell, one after the other under the same arrivals.
+With `--real`, six of these cells (or those of `--only`) on the real service instead: `python -m service hold` beside
+the fixed setting that the simulator finds best for the cell, one after the other under the same arrivals. What Hold
+said stands below the line of a cell, and the share of good requests in each window.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
@@ -130,6 +131,7 @@ class Result(NamedTuple):
 
     goodput_per_s: float
     kept: float
+    windows: str = ""  # the share of good requests in each
 
     @classmethod
     def of(cls, requests: Sequence[Answered], objectives: Objectives, seconds: float) -> Result:
@@ -140,8 +142,9 @@ class Result(NamedTuple):
     def of_good(cls, intended_s: Floats, good: Bools, objectives: Objectives, seconds: float) -> Result:
         """Of requests that were to be sent at these times, and which of them were good."""
         window = intended_s // WINDOW_S
-        kept = [good[window == each].mean() >= objectives.share for each in np.unique(window)]
-        return cls(float(good.sum()) / seconds, float(np.mean(kept)))
+        shares = [float(good[window == each].mean()) for each in np.unique(window)]
+        kept = [share >= objectives.share for share in shares]
+        return cls(float(good.sum()) / seconds, float(np.mean(kept)), " ".join(f"{share:.0%}" for share in shares))
 
 
 @dataclass
@@ -265,16 +268,16 @@ def _mean(results: Sequence[Result]) -> Result:
     return Result(fmean(each.goodput_per_s for each in results), fmean(each.kept for each in results))
 
 
-async def on_the_real_service(seconds: float, cost: CostModel) -> None:
-    """A line for each of `CELLS`."""
+async def on_the_real_service(only: Collection[str], seconds: float, cost: CostModel) -> None:
+    """A line for each of `CELLS` of these loads, and what Hold said."""
     print(f"{'load':16}{'objective':28}{'goodput':>9}{'Hold':>7}{'kept':>7}{'by best':>9}{'moves':>7}   best fixed")
     with batchscope() as ready:
-        await _held_for_real(ready.url, seconds, cost)
+        await _held_for_real(ready.url, [each for each in CELLS if each[0] in only], seconds, cost)
 
 
-async def _held_for_real(url: str, seconds: float, cost: CostModel) -> None:
+async def _held_for_real(url: str, cells: Sequence[tuple[str, Objectives]], seconds: float, cost: CostModel) -> None:
     async with RemoteService(url) as remote, ServiceWatch(remote) as watch:
-        for name, objectives in CELLS:
+        for name, objectives in cells:
             bench = Bench(TRACES[name], objectives, 1, seconds, cost, Hold(objectives))
             _, best = bench.fixed()
             await watch.until_idle()
@@ -288,11 +291,14 @@ async def _held_for_real(url: str, seconds: float, cost: CostModel) -> None:
             held = await _asked(url, bench)
             holding.send_signal(signal.SIGINT)
             said, _ = await holding.communicate()
-            moves = int(said.decode().splitlines()[-1].split()[0])
+            *reasons, last = said.decode().splitlines()
+            moves = int(last.split()[0])
             ratio = held.goodput_per_s / fixed.goodput_per_s
             figures = f"{fixed.goodput_per_s:>9.2f}{ratio:>7.2f}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}"
             settings = f"{best.formation} {best.max_batch_size}/{best.max_queued_requests}"
-            print(f"{name:16}{objectives.words:28}{figures}   {settings}", flush=True)
+            print(f"{name:16}{objectives.words:28}{figures}   {settings}", *reasons, sep="\n    ", flush=True)
+            for by, result in (("Hold", held), ("the fixed setting", fixed)):
+                print(f"    good in each {WINDOW_S:g} s under {by}: {result.windows}", flush=True)
 
 
 async def _asked(url: str, bench: Bench) -> Result:
@@ -335,7 +341,7 @@ def main() -> int:
     options = parser.parse_args()
     cost = Case().predictor.cost
     if options.real:
-        asyncio.run(on_the_real_service(options.seconds, cost))
+        asyncio.run(on_the_real_service(options.only, options.seconds, cost))
         return 0
     print(HEAD, flush=True)
     rows = []
