@@ -17,7 +17,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -221,13 +221,16 @@ class TraceEntry(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
 
 
+_Words: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]  # as the longest contexts of models
+
+
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     offset_s: float | None = None
     prompt: str | None = None
-    prompt_words: Count | None = None
+    prompt_words: _Words | None = None
     max_tokens: Count | None = None
     timestamp: float | None = None
-    input_length: Count | None = None
+    input_length: _Words | None = None
     output_length: Count | None = None
 
     def entry(self) -> TraceEntry:

@@ -24,8 +24,14 @@ def test_that_a_trace_is_read_in_its_order(path: Path) -> None:
 
 
 def test_that_a_trace_of_mooncake_is_read_as_it_is(path: Path) -> None:
-    path.write_text('{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n')
-    assert read_trace(str(path)) == (TraceEntry(offset_s=27.482, prompt_words=6955, max_tokens=52),)
+    path.write_text(
+        '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'
+        '{"timestamp": 27482, "input_length": 191378, "output_length": 1, "hash_ids": [46]}\n'  # the longest one
+    )
+    assert read_trace(str(path)) == (
+        TraceEntry(offset_s=27.482, prompt_words=6955, max_tokens=52),
+        TraceEntry(offset_s=27.482, prompt_words=191_378, max_tokens=1),
+    )
 
 
 @pytest.mark.parametrize(
