@@ -25,6 +25,8 @@ OTHERS = Preferences(
     settings=Settings(formation="early", max_batch_size=3),
     pattern=Burst(count=7),
     prompts=("é", "two\nlines"),
+    workload="mine:Squares",
+    other_prompts={"text": ("Once",)},
 )
 
 
