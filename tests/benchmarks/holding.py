@@ -1,7 +1,7 @@
 """Hold beside fixed settings, in the simulator: 12 loads, 3 objectives, and as many seeds as one has time for.
 
 python -m tests.benchmarks.holding [--seeds N] [--only ramp steps …] [--seconds S] [--by-objective]
-    [--calm-s S] [--urgent-s S] [--no-clairvoyant] [--real]
+    [--calm-s S] [--urgent-s S] [--no-clairvoyant] [--trace FILE …] [--real]
 
 A service begins with the usual settings, and Hold moves them. Beside it stand, under the same arrivals: the best of 20
 fixed settings, chosen with hindsight for each load, objective and seed; a random search, which tries another of the 20
@@ -12,6 +12,9 @@ followed, so that a better one may exist).
 A line a load: requests a second that met the objectives, over those of the best fixed setting, and the share of windows
 of ten seconds in which as many did as had to. The engine's prices that Hold believes in are wrong by some percent, as
 fitted ones are. It ends with 0 if the aims hold.
+
+With `--trace`, files of Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-release/traces) instead: of each a stretch
+that the seed chooses, with its times, and lengths that suit this engine.
 
 With `--real`, six of these cells (or those of `--only`) on the real service instead: `python -m service hold` beside
 the fixed setting that the simulator finds best for the cell, one after the other under the same arrivals. What Hold
@@ -30,6 +33,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -42,7 +46,7 @@ from service.analysis.observed.columns import Bools, Floats
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival
 from service.commands.remote import RemoteService, ServiceWatch
-from service.load.arrivals import RatedArrivals
+from service.load.arrivals import RatedArrivals, TraceEntry, read_trace
 from service.load.run import run_load
 from service.messages.load import (
     USUAL_PROMPTS,
@@ -55,6 +59,7 @@ from service.messages.load import (
     RunLoad,
     Steps,
 )
+from service.messages.load import Trace as Recorded
 from service.messages.objectives import NO_OBJECTIVES, TIMES, Objectives
 from service.messages.pipes import our_python, python_path
 from service.messages.settings import Settings
@@ -70,6 +75,8 @@ WRONG: Final = 0.08  # standard deviation of the logarithm of the speed that is 
 TOKENS: Final = 12
 PROMPT_TOKENS: Final = 6
 USERS: Final = 24
+SHORTER: Final = 24  # answers than in recorded traces, where they have 343 tokens in the mean
+SHORTER_PROMPTS: Final = 300  # likewise, of 12,035 tokens
 START: Final = Settings()
 OBJECTIVES: Final = (Objectives(latency_s=1.0), Objectives(ttft_s=0.3), Objectives(ttft_s=0.5, tpot_s=0.045))
 GRID: Final = tuple(
@@ -83,13 +90,14 @@ Lengths = Callable[[Random], tuple[int, int]]
 
 
 class Trace(NamedTuple):
-    """Arrivals by a pattern, with tokens to generate and to read; `kind` says which aim is for it."""
+    """Arrivals by a pattern or as recorded, with tokens to generate and to read; `kind` says which aim is for it."""
 
     kind: str
     pattern: Pattern
     lengths: Lengths = lambda _: (TOKENS, PROMPT_TOKENS)
     gathers_s: float = 0.0
     users: int = 0
+    recorded: Sequence[TraceEntry] = ()
 
 
 def _lognormal(tokens: int, sigma: float, prompts: int) -> Lengths:
@@ -115,7 +123,7 @@ TRACES: Final[Mapping[str, Trace]] = {
     "closed": Trace("other", Poisson(rate_per_s=10.0), users=USERS),
 }
 """Conversations and tools are like Mooncake's traces: lengths with long tails, and arrivals that come together every
-3 s, as the timestamps there do. Nothing of those traces is in them."""
+3 s, as the timestamps there do. Nothing of those traces is in them; `--trace` takes the traces themselves."""
 
 
 CELLS: Final = (
@@ -208,6 +216,18 @@ class Bench:
         return fork
 
     def _arrivals(self) -> Iterator[Arrival]:
+        return self._replayed() if self.trace.recorded else self._drawn()
+
+    def _replayed(self) -> Iterator[Arrival]:
+        entries = self.trace.recorded
+        begin_s = Random(f"stretch {self.seed}").uniform(0.0, max(entries[-1].offset_s - self.seconds, 0.0))
+        for number, entry in enumerate(entries):
+            due_s = entry.offset_s - begin_s + number * 1e-7
+            if 0 <= due_s < self.seconds:
+                tokens, prompt_tokens = (entry.max_tokens or 1) / SHORTER, (entry.prompt_words or 1) / SHORTER_PROMPTS
+                yield Arrival(due_s, due_s, max(round(tokens), 1), max(round(prompt_tokens), 1))
+
+    def _drawn(self) -> Iterator[Arrival]:
         rated, random = RatedArrivals(self.trace.pattern, self.seed), Random(f"lengths {self.seed}")
         gathers_s = self.trace.gathers_s
         number = 0
@@ -231,6 +251,7 @@ class Row:
     clairvoyant: Result
     moves: float
     best: str
+    kind: str
 
     @property
     def ratio(self) -> float:
@@ -247,11 +268,13 @@ COLUMNS: Final = ("goodput", "Hold", "random", "clairv.", "kept", "by best", "cl
 HEAD: Final = f"{'load':16}{COLUMNS[0]:>9}{''.join(f'{each:>10}' for each in COLUMNS[1:])}{'moves':>7}   best fixed"
 
 
-def row_of(name: str, objectives: Sequence[Objectives], options: argparse.Namespace, cost: CostModel) -> Row:
+def row_of(
+    name: str, trace: Trace, objectives: Sequence[Objectives], options: argparse.Namespace, cost: CostModel
+) -> Row:
     hold = Hold(NO_OBJECTIVES, calm_s=options.calm_s, urgent_s=options.urgent_s)
     held, fixed, random, clairvoyant, moves, names = [], [], [], [], [], []
     for each, seed in product(objectives, range(options.seeds)):
-        bench = Bench(TRACES[name], each, seed, options.seconds, cost, hold)
+        bench = Bench(trace, each, seed, options.seconds, cost, hold)
         best, settings = bench.fixed()
         result, count = bench.held()
         held.append(result)
@@ -261,7 +284,7 @@ def row_of(name: str, objectives: Sequence[Objectives], options: argparse.Namesp
         moves.append(count)
         names.append(f"{settings.formation} {settings.max_batch_size}/{settings.max_queued_requests}")
     means = [_mean(each) for each in (held, fixed, random, clairvoyant)]
-    return Row(name, *means, moves=fmean(moves), best=max(names, key=names.count))
+    return Row(name, *means, moves=fmean(moves), best=max(names, key=names.count), kind=trace.kind)
 
 
 def _mean(results: Sequence[Result]) -> Result:
@@ -315,7 +338,7 @@ def judge(rows: Sequence[Row]) -> bool:
     """Print what the aims say; whether they hold."""
     holds = True
     for kind, least in LEAST_OF.items():
-        ratios = [row.ratio for row in rows if TRACES[row.name.split(",")[0]].kind == kind]
+        ratios = [row.ratio for row in rows if row.kind == kind]
         if ratios:
             mean = math.exp(fmean(map(math.log, ratios)))
             holds &= mean >= least
@@ -337,17 +360,21 @@ def main() -> int:
     )
     parser.add_argument("--calm-s", type=float, default=CALM_S, help=f"between two moves of Hold ({CALM_S:g})")
     parser.add_argument("--urgent-s", type=float, default=URGENT_S, help=f"the same in need ({URGENT_S:g})")
+    parser.add_argument("--trace", nargs="*", default=(), metavar="FILE", help="of Mooncake's")
     parser.add_argument("--real", action="store_true", help="six cells on the real service")
     options = parser.parse_args()
     cost = Case().predictor.cost
+    traces = {
+        Path(each).stem: Trace("changing", Recorded(path=each), recorded=read_trace(each)) for each in options.trace
+    }
     if options.real:
         asyncio.run(on_the_real_service(options.only, options.seconds, cost))
         return 0
     print(HEAD, flush=True)
     rows = []
-    for name in options.only:
+    for name, trace in traces.items() or [(each, TRACES[each]) for each in options.only]:
         for objectives in [[each] for each in OBJECTIVES] if options.by_objective else [OBJECTIVES]:
-            row = row_of(name, objectives, options, cost)
+            row = row_of(name, trace, objectives, options, cost)
             rows.append(row)
             print(row, f"  {objectives[0].words}" if options.by_objective else "", flush=True)
     return 0 if judge(rows) else 1
