@@ -316,8 +316,8 @@ async def _held_for_real(url: str, cells: Sequence[tuple[str, Objectives]], seco
             said, _ = await holding.communicate()
             *reasons, last = said.decode().splitlines()
             moves = int(last.split()[0])
-            ratio = held.goodput_per_s / fixed.goodput_per_s
-            figures = f"{fixed.goodput_per_s:>9.2f}{ratio:>7.2f}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}"
+            ratio = f"{held.goodput_per_s / fixed.goodput_per_s:.2f}" if fixed.goodput_per_s else "–"
+            figures = f"{fixed.goodput_per_s:>9.2f}{ratio:>7}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}"
             settings = f"{best.formation} {best.max_batch_size}/{best.max_queued_requests}"
             print(f"{name:16}{objectives.words:28}{figures}   {settings}", *reasons, sep="\n    ", flush=True)
             for by, result in (("Hold", held), ("the fixed setting", fixed)):
