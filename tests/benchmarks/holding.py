@@ -135,11 +135,11 @@ ENVIRONMENT: Final = os.environ | {"PYTHONPATH": python_path()}
 
 
 class Result(NamedTuple):
-    """What became of the requests."""
+    """What became of the requests; `shares` of them were good in the windows, one after the other."""
 
     goodput_per_s: float
     kept: float
-    windows: str = ""  # the share of good requests in each
+    shares: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, requests: Sequence[Answered], objectives: Objectives, seconds: float) -> Result:
@@ -150,9 +150,9 @@ class Result(NamedTuple):
     def of_good(cls, intended_s: Floats, good: Bools, objectives: Objectives, seconds: float) -> Result:
         """Of requests that were to be sent at these times, and which of them were good."""
         window = intended_s // WINDOW_S
-        shares = [float(good[window == each].mean()) for each in np.unique(window)]
+        shares = tuple([float(good[window == each].mean()) for each in np.unique(window)])
         kept = [share >= objectives.share for share in shares]
-        return cls(float(good.sum()) / seconds, float(np.mean(kept)), " ".join(f"{share:.0%}" for share in shares))
+        return cls(float(good.sum()) / seconds, float(np.mean(kept)), shares)
 
 
 @dataclass
@@ -321,7 +321,7 @@ async def _held_for_real(url: str, cells: Sequence[tuple[str, Objectives]], seco
             settings = f"{best.formation} {best.max_batch_size}/{best.max_queued_requests}"
             print(f"{name:16}{objectives.words:28}{figures}   {settings}", *reasons, sep="\n    ", flush=True)
             for by, result in (("Hold", held), ("the fixed setting", fixed)):
-                print(f"    good in each {WINDOW_S:g} s under {by}: {result.windows}", flush=True)
+                print(f"    good in each {WINDOW_S:g} s under {by}:", *map("{:.0%}".format, result.shares), flush=True)
 
 
 async def _asked(url: str, bench: Bench) -> Result:
