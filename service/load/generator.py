@@ -48,7 +48,10 @@ class Journal(Protocol):
 
 
 class Generator:
-    """Carries out load commands; at most one load runs at a time, and fired prompts run beside it."""
+    """Carries out load commands; at most one load runs at a time, and fired prompts run beside it.
+
+    The arrivals of an open loop end `lasts_s` after its start, a closed loop when it is stopped.
+    """
 
     def __init__(
         self,
@@ -57,11 +60,13 @@ class Generator:
         journal: Journal,
         max_connections: int = MOST_CONNECTIONS,
         id_prefix: str = "",
+        lasts_s: float = math.inf,
     ) -> None:
         self._sender = sender
         self._clock = clock
         self._journal = journal
         self._max_connections = min(max_connections, MOST_CONNECTIONS)
+        self._lasts_s = lasts_s
         self._run_id = id_prefix + secrets.token_hex(4)
         self._under_way: dict[str, Flight] = {}
         self._load_under_way = 0
@@ -181,7 +186,8 @@ class Generator:
         if isinstance(load.pattern, ClosedLoop):
             self._loop = UserLoop(load.pattern, load.seed, self._clock, self._arrive)
         else:
-            self._loop = ScheduleLoop(arrivals_of(load, trace), self._clock, self._arrive, self._stop)
+            arrivals = arrivals_of(load, trace)
+            self._loop = ScheduleLoop(arrivals, self._lasts_s, self._clock, self._arrive, self._stop)
         if self.is_paused:
             self._loop.pause()
         self._loop.start()

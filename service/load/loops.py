@@ -37,10 +37,16 @@ MOST_ARRIVALS_AT_ONCE = 64
 
 
 class ScheduleLoop:
-    """Open loop: each arrival is due at its own time after the start, so lateness does not add up."""
+    """Open loop: each arrival is due at its own time after the start, so lateness does not add up.
 
-    def __init__(self, arrivals: OpenArrivals, clock: Clock, arrive: Arrive, ended: Callable[[], None]) -> None:
+    Those that are due within `lasts_s` of the start are sent, however late a timer rings, and none after.
+    """
+
+    def __init__(
+        self, arrivals: OpenArrivals, lasts_s: float, clock: Clock, arrive: Arrive, ended: Callable[[], None]
+    ) -> None:
         self._arrivals = arrivals
+        self._lasts_s = lasts_s
         self._clock = clock
         self._arrive = arrive
         self._ended = ended
@@ -86,7 +92,7 @@ class ScheduleLoop:
 
     def _due_s(self) -> float | None:
         due_s = self._arrivals.due_s
-        return None if due_s is None else self._start_s + due_s
+        return None if due_s is None or due_s >= self._lasts_s else self._start_s + due_s
 
     def _set_timer(self) -> None:
         self._cancel_timer()

@@ -16,7 +16,7 @@ from service.load.loops import Clock
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.clock import monotonic_clock_id
-from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
+from service.messages.load import Cancel, ClientTotals, ClosedLoop, RunLoad, StopLoad
 from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.text import UserError
 from service.messages.workload import TEXT
@@ -52,6 +52,8 @@ async def run_load(
 ) -> LoadReport:
     """Send `load` for at most `duration_s`, wait for the answers, and return the report.
 
+    An open loop sends what is due within `duration_s`, so two runs of one seed are sent the same, however busy the
+    machine; a closed loop sends until then.
     `unit` is what the answers are counted in, in the plural. The requests' ids begin with `id_prefix`. Those that meet
     `objectives` count for goodput. `stop` ends the run at once and cancels the requests under way, as does the end of
     `finish_within_s` after the last arrival. Raises `UserError` where nothing could be sent.
@@ -88,7 +90,7 @@ class _Run:
         self._ended: list[Flight] = []
         self._refusals: list[str] = []
         self._is_over = asyncio.Event()
-        self._generator = Generator(client, self._clock, self, allow_connections(), id_prefix)
+        self._generator = Generator(client, self._clock, self, allow_connections(), id_prefix, duration_s)
 
     async def conduct(self, on_progress: OnProgress, stop: asyncio.Event, finish_within_s: float) -> LoadReport:
         started, start_s = time.time(), self._clock.now()
@@ -98,8 +100,10 @@ class _Run:
         reporter = asyncio.create_task(self._report_progress(on_progress, start_s))
         try:
             await self._over_or(stop, self._duration_s)
-            self._generator.obey(StopLoad())
+            if isinstance(self._load.pattern, ClosedLoop):  # an open loop knows its last arrival
+                self._generator.obey(StopLoad())
             await self._over_or(stop, finish_within_s)
+            self._generator.obey(StopLoad())
             self._generator.obey(Cancel())
             await self._client.idle()
         finally:  # also where the caller is cancelled: its requests end, and users would send the next ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -45,11 +46,11 @@ UNREACHABLE = Answer("failed", "http://x cannot be reached: connection refused."
 class Bench:
     """A generator with its surroundings."""
 
-    def __init__(self, max_connections: int = 20_000) -> None:
+    def __init__(self, max_connections: int = 20_000, lasts_s: float = math.inf) -> None:
         self.clock = FakeClock()
         self.sender = FakeSender(self.clock)
         self.journal = FakeJournal()
-        self.generator = Generator(self.sender, self.clock, self.journal, max_connections)
+        self.generator = Generator(self.sender, self.clock, self.journal, max_connections, lasts_s=lasts_s)
 
     def run(self, pattern: Pattern, prompts: tuple[str, ...] = ("a prompt",), **options: Any) -> None:
         self.generator.obey(RunLoad(pattern=pattern, prompts=prompts, **options))
@@ -122,6 +123,23 @@ class TestOpenLoop:
         bench.clock.advance(20)
         assert len(bench.intended_s) > 100
         assert max(b - a for a, b in pairwise(bench.intended_s)) < 2
+
+    @pytest.mark.parametrize("pattern", [Poisson(rate_per_s=20), OnOff(rate_per_s=20, on_s=0.7, off_s=0.7)])
+    def test_that_what_is_due_within_the_time_is_sent_however_late_and_nothing_after(self, pattern: Pattern) -> None:
+        punctual, late = Bench(lasts_s=2.0), Bench(lasts_s=2.0)
+        late.clock.late_s = 0.3  # longer than most intervals, so several are due when the time is over
+        for bench in (punctual, late):
+            bench.run(pattern, seed=5)
+            bench.clock.advance(2.0)
+        assert len(late.intended_s) < len(punctual.intended_s)
+        late.clock.advance(0.3)
+        assert late.intended_s == punctual.intended_s
+        assert max(punctual.intended_s) < 102.0
+        for bench in (punctual, late):
+            assert bench.generator.pattern is None, "the load has ended"
+            sent = bench.generator.totals().sent
+            bench.clock.advance(10)
+            assert bench.generator.totals().sent == sent
 
     def test_that_what_exceeds_the_cap_is_dropped_and_counted(self, bench: Bench) -> None:
         bench.run(Burst(count=30), max_outstanding=20)
