@@ -17,8 +17,11 @@ With `--trace`, files of Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-rele
 that the seed chooses, with its times, and lengths that suit this engine.
 
 With `--real`, six of these cells (or those of `--only`) on the real service instead: `python -m service hold` beside
-the fixed setting that the simulator finds best for the cell, one after the other under the same arrivals. What Hold
-said stands below the line of a cell, and the share of good requests in each window.
+the fixed setting that the simulator finds best for the cell, one after the other under the same arrivals. Before, users
+of several numbers show what the real engine's prices are: the fixed setting is found by these, and where that engine
+takes twice as long as the simulated one, rates are halved and objectives doubled. Beside each result stands what the
+simulator says of the same cell at these prices. What Hold said stands below the line of a cell, and the share of good
+requests in each window.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from random import Random
 from statistics import fmean
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
@@ -46,6 +50,7 @@ from service.analysis.observed.columns import Bools, Floats
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival
 from service.commands.remote import RemoteService, ServiceWatch
+from service.commands.watching import watched
 from service.load.arrivals import RatedArrivals, TraceEntry, read_trace
 from service.load.run import run_load
 from service.messages.load import (
@@ -131,6 +136,10 @@ CELLS: Final = (
     ("clustered", OBJECTIVES[1]),
     ("closed", OBJECTIVES[2]),
 )
+PRICED_UNDER: Final = Settings(formation="late", max_batch_size=64, batch_wait_timeout_s=0.0)
+PRICED_FROM: Final = (1, 4, 16, 48)  # users, one number after the other
+PRICED_S: Final = 10.0  # each
+PRICED_SIZE: Final = 16  # of the batches by which engines are compared
 ENVIRONMENT: Final = os.environ | {"PYTHONPATH": python_path()}
 
 
@@ -291,44 +300,93 @@ def _mean(results: Sequence[Result]) -> Result:
     return Result(fmean(each.goodput_per_s for each in results), fmean(each.kept for each in results))
 
 
-async def on_the_real_service(only: Collection[str], seconds: float, cost: CostModel) -> None:
+async def on_the_real_service(only: Collection[str], seconds: float, example: CostModel) -> None:
     """A line for each of `CELLS` of these loads, and what Hold said."""
-    print(f"{'load':16}{'objective':28}{'goodput':>9}{'Hold':>7}{'kept':>7}{'by best':>9}{'moves':>7}   best fixed")
     with batchscope() as ready:
-        await _held_for_real(ready.url, [each for each in CELLS if each[0] in only], seconds, cost)
+        await _held_for_real(ready.url, [each for each in CELLS if each[0] in only], seconds, example)
 
 
-async def _held_for_real(url: str, cells: Sequence[tuple[str, Objectives]], seconds: float, cost: CostModel) -> None:
+async def _held_for_real(url: str, cells: Sequence[tuple[str, Objectives]], seconds: float, example: CostModel) -> None:
     async with RemoteService(url) as remote, ServiceWatch(remote) as watch:
-        for name, objectives in cells:
-            bench = Bench(TRACES[name], objectives, 1, seconds, cost, Hold(objectives))
-            _, best = bench.fixed()
+        cost = await _priced(url, remote)
+        slowness = cost.batch_s(PRICED_SIZE, TOKENS) / example.batch_s(PRICED_SIZE, TOKENS)
+        print(f"A batch of {PRICED_SIZE} takes {slowness:.2f} times as long as on the simulated engine, so rates are")
+        print(f"divided by that and objectives multiplied. {_prices_text(cost)}\n")
+        head = f"{'load':16}{'objective':34}{'goodput':>9}{'Hold':>7}{'simulated':>11}"
+        print(f"{head}{'kept':>7}{'by best':>9}{'moves':>7}   best fixed")
+        for name, usual in cells:
+            trace, objectives = _slowed(TRACES[name], slowness), _relaxed(usual, slowness)
+            bench = Bench(trace, objectives, 1, seconds, cost, Hold(objectives))
+            simulated, best = bench.fixed()
+            expected = bench.held()[0].goodput_per_s / simulated.goodput_per_s
             await watch.until_idle()
             await remote.change(asdict(best))
             fixed = await _asked(url, bench)
             await watch.until_idle()
             await remote.change(asdict(START))
-            wanted = [f"{time}={s}" for time, field in TIMES.items() if (s := getattr(objectives, field))]
-            command = our_python("service", "hold", "--url", url, "--objective", *wanted)
-            holding = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=ENVIRONMENT)
-            held = await _asked(url, bench)
-            holding.send_signal(signal.SIGINT)
-            said, _ = await holding.communicate()
-            *reasons, last = said.decode().splitlines()
-            moves = int(last.split()[0])
+            held, reasons, moves = await _held(url, bench)
             ratio = f"{held.goodput_per_s / fixed.goodput_per_s:.2f}" if fixed.goodput_per_s else "–"
-            figures = f"{fixed.goodput_per_s:>9.2f}{ratio:>7}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}"
+            rates = f"{fixed.goodput_per_s:>9.2f}{ratio:>7}{expected:>11.2f}"
             settings = f"{best.formation} {best.max_batch_size}/{best.max_queued_requests}"
-            print(f"{name:16}{objectives.words:28}{figures}   {settings}", *reasons, sep="\n    ", flush=True)
+            line = f"{name:16}{objectives.words:34}{rates}{held.kept:>7.0%}{fixed.kept:>9.0%}{moves:>7}   {settings}"
+            print(line, *reasons, sep="\n    ", flush=True)
             for by, result in (("Hold", held), ("the fixed setting", fixed)):
                 print(f"    good in each {WINDOW_S:g} s under {by}:", *map("{:.0%}".format, result.shares), flush=True)
+
+
+async def _held(url: str, bench: Bench) -> tuple[Result, list[str], int]:
+    """What comes of the load under `python -m service hold`, what that said, and the number of its moves."""
+    wanted = [f"{time}={s}" for time, field in TIMES.items() if (s := getattr(bench.objectives, field))]
+    command = our_python("service", "hold", "--url", url, "--objective", *wanted)
+    holding = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=ENVIRONMENT)
+    result = await _asked(url, bench)
+    holding.send_signal(signal.SIGINT)
+    said, _ = await holding.communicate()
+    *reasons, last = said.decode().splitlines()
+    return result, reasons, int(last.split()[0])
+
+
+async def _priced(url: str, remote: RemoteService) -> CostModel:
+    """The real engine's prices, fitted to the batches that users of several numbers give."""
+    await remote.change(asdict(PRICED_UNDER))
+    seen = asyncio.create_task(watched(remote, PRICED_S * len(PRICED_FROM)))
+    for users in PRICED_FROM:
+        await run_load(url, _load_of(ClosedLoop(users=users)), PRICED_S)
+    cost = CostModel.of_history((await seen).history)
+    assert cost is not None, "what was watched suffices to predict"
+    return cost
+
+
+def _prices_text(cost: CostModel) -> str:
+    prices = {"a reading": cost.overhead_s, "a step": cost.step_s, "a row of a step": cost.row_s}
+    return "Prices: " + ", ".join(f"{name} {price_s * 1e3:.2f} ms" for name, price_s in prices.items()) + "."
+
+
+def _slowed(trace: Trace, factor: float) -> Trace:
+    """The load with `factor` times the time between arrivals."""
+    pattern = trace.pattern
+    rates = {
+        name: tuple(each / factor for each in rate) if isinstance(rate, tuple) else rate / factor
+        for name, rate in asdict(pattern).items()
+        if name.startswith("rate")
+    }
+    return trace._replace(pattern=msgspec.structs.replace(pattern, **rates))
+
+
+def _relaxed(objectives: Objectives, factor: float) -> Objectives:
+    """The same objectives for an engine that takes `factor` times as long."""
+    times_s = {field: round(s * factor, 3) for field in TIMES.values() if (s := getattr(objectives, field))}
+    return msgspec.structs.replace(objectives, **times_s)
+
+
+def _load_of(pattern: Pattern) -> RunLoad:
+    return RunLoad(pattern=pattern, prompts=USUAL_PROMPTS, max_tokens=TOKENS, prompt_words=PROMPT_TOKENS, seed=1)
 
 
 async def _asked(url: str, bench: Bench) -> Result:
     """What becomes of the load's requests on the service there."""
     pattern = ClosedLoop(users=bench.trace.users) if bench.trace.users else bench.trace.pattern
-    load = RunLoad(pattern=pattern, prompts=USUAL_PROMPTS, max_tokens=TOKENS, prompt_words=PROMPT_TOKENS, seed=1)
-    report = await run_load(url, load, bench.seconds, objectives=bench.objectives)
+    report = await run_load(url, _load_of(pattern), bench.seconds, objectives=bench.objectives)
     intended_s = np.array([each.intended_s for each in report.requests])
     good = np.array([each.has_met(bench.objectives) for each in report.requests])
     return Result.of_good(intended_s, good, bench.objectives, bench.seconds)
