@@ -38,6 +38,7 @@ USERS_A_REPLICA: Final = 2  # so that a request always waits
 MOUNTAIN: Final = 0.4  # of the queue, which is to grow, not to overflow, and to be worked off again
 LEAST_GROWTH: Final = 1.0  # times what is answered one by one
 LITTLE: Final = 1.2  # times as many tokens, below which batching gains little
+BEYOND: Final = 1.2  # times the mean batch; no batch takes less time than one of its requests alone
 LONGEST: Final = 2  # times as long as all scenes together, after which an engine that answers nothing is given up
 MEASURING: Final = Verdict("unjudged", "In batches of 1: measuring what is answered a second")
 TOO_LITTLE: Final = Verdict("unjudged", "Too little was answered to say what batches give")
@@ -237,7 +238,10 @@ class ShowMe(QObject):
 
 
 def said_of(single: Figures, batches: Figures, unit: str) -> Verdict:
-    """What batches gave beside requests one by one, by the figures of the row at the end of each."""
+    """What batches gave beside requests one by one, by the figures of the row at the end of each.
+
+    More than batches can give is due to the machine, too, as where other work slowed it before.
+    """
     if not single.tokens_per_s or not batches.tokens_per_s:
         return TOO_LITTLE
     times = batches.tokens_per_s / single.tokens_per_s
@@ -246,4 +250,6 @@ def said_of(single: Figures, batches: Figures, unit: str) -> Verdict:
     second = f": {many['tokens_per_s']}, not {one['tokens_per_s']}"
     if times < LITTLE:
         return Verdict("well", "Batches give little here: ", f"{times:.1f} times", rest, second)
+    if batches.mean_batch is not None and times > BEYOND * batches.mean_batch:
+        return Verdict("unjudged", "", f"{times:.1f} times", rest, ": the machine's speed changed too")
     return Verdict("well", "", f"{times:.1f} times", rest, second)

@@ -6,6 +6,7 @@ Show me: requests one by one, a queue that grows, and batches that work it off, 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
@@ -13,10 +14,12 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.control.show_me import Times
+from gui.control.show_me import Times, said_of
 from gui.panels.load_knobs import kind_of
 from gui.panels.scenarios import ScenarioTile
 from gui.session.lifecycle import LifeCycle
+from service.analysis.findings.verdict import LONGEST
+from service.analysis.observed.register import Figures
 from service.messages.load import ClosedLoop, longest
 from service.messages.settings import Settings
 from tests.window.children import scripted
@@ -36,7 +39,7 @@ SCENES = (
 @pytest.fixture
 def ready(qtbot: QtBot, make_batchscope: MakeBatchscope) -> Batchscope:
     """The window of a service that has just started, whose batches take as long as one request."""
-    batchscope = make_batchscope(scripted("--step-s=0.004", "--trial-s=0.004", settings=USERS))
+    batchscope = make_batchscope(scripted("--step-s=0.01", "--trial-s=0.01", settings=USERS))
     batchscope.window.batching.show_settings(USERS)
     batchscope.composition.show_me.times = TIMES
     start_service(qtbot, batchscope)
@@ -169,6 +172,17 @@ def test_that_it_shows_a_queue_that_grows_and_is_worked_off_and_says_what_batche
     assert ready.window.batching.settings == USERS
     assert ready.window.load.chosen == chosen
     assert not ready.window.player.isVisible()
+
+
+def test_that_more_than_batches_can_give_is_not_put_down_to_them() -> None:
+    single, batches = Figures(tokens_per_s=148.0), Figures(tokens_per_s=2750.0, mean_batch=12.0)
+    said = said_of(single, batches, "tokens")
+    assert said.text == "18.6 times as many tokens a second in batches of 12.0: the machine's speed changed too."
+    assert said.state == "unjudged"
+    assert len(said.text) <= LONGEST
+    slower = said_of(single, replace(batches, tokens_per_s=1500.0), "tokens")
+    assert slower.text == "10.1 times as many tokens a second in batches of 12.0: 1500, not 148."
+    assert slower.state == "well"
 
 
 def test_that_an_engine_that_answers_nothing_is_given_up(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
