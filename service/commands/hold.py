@@ -119,13 +119,19 @@ class _Held:
             case Move() as move:
                 await self._put_in_force(move, seen)
             case Said() as said:
-                self._notify(said)
-                self.is_over = said.ends
+                self._say(said)
 
     async def _put_in_force(self, move: Move, seen: Seen) -> None:
         settings, at_s = move.settings, seen.at_s
-        version = (await self._remote.change(msgspec.structs.asdict(settings), move.note)).version
-        self._follower.note_move(version, at_s)
+        in_force = await self._remote.change(msgspec.structs.asdict(settings), move.note, seen.version)
+        if in_force.settings != settings:
+            self._say(self._hold.let_go(seen.settings, in_force.settings))
+            return
+        self._follower.note_move(in_force.version, at_s)
         self.moves += 1
-        moved = Moved(version=version, at_s=at_s, before=seen.settings, settings=settings, reason=move.reason)
+        moved = Moved(version=in_force.version, at_s=at_s, before=seen.settings, settings=settings, reason=move.reason)
         self._notify(moved)
+
+    def _say(self, said: Said) -> None:
+        self._notify(said)
+        self.is_over = said.ends

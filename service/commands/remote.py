@@ -82,12 +82,17 @@ class RemoteService:
         """The settings in force."""
         return await self._settings("GET")
 
-    async def change(self, changes: Mapping[str, object], reason: str = "") -> VersionedSettings:
+    async def change(
+        self, changes: Mapping[str, object], reason: str = "", upon: int | None = None
+    ) -> VersionedSettings:
         """Change settings; answered when they are in force in every replica. Raises `SettingError`.
 
-        The `reason` stands beside the change in the telemetry.
+        The `reason` stands beside the change in the telemetry. Where another version than `upon` is in force by then,
+        nothing is changed; the answer is what is in force.
         """
-        return await self._settings("PUT", msgspec.json.encode(changes), {"reason": reason} if reason else {})
+        asked = {"reason": reason} if reason else {}
+        asked |= {} if upon is None else {"upon": str(upon)}
+        return await self._settings("PUT", msgspec.json.encode(changes), asked)
 
     async def telemetry(self, after: int | None = None) -> AsyncIterator[TelemetryEvent]:
         """Everything from now on (or from after frame `after` on), each frame once; takes up where it broke off."""

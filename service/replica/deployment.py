@@ -108,8 +108,10 @@ class CallsByRay:
         frames: tuple[int, list[bytes]] | None = await self._hub.frames_after.remote(reader, number)
         return frames
 
-    async def revise(self, call: str, changes: dict[str, object], reason: str) -> VersionedSettings | SettingError:
-        answer: VersionedSettings | SettingError = await self._hub.revise.remote(call, changes, reason)
+    async def revise(
+        self, call: str, changes: dict[str, object], reason: str, upon: int | None
+    ) -> VersionedSettings | SettingError:
+        answer: VersionedSettings | SettingError = await self._hub.revise.remote(call, changes, reason, upon)
         return answer
 
 
@@ -254,15 +256,19 @@ class BatchTextGenerator:
 
     @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
     async def change_settings(
-        self, request: Request, reason: Annotated[str, Query(max_length=LONGEST_REASON)] = ""
+        self,
+        request: Request,
+        reason: Annotated[str, Query(max_length=LONGEST_REASON)] = "",
+        upon: Annotated[int | None, Query(ge=0)] = None,
     ) -> Response:
         """Change any of the settings, for all replicas; answered when they are in force.
 
-        The `reason` of a program stands beside the change in the telemetry.
+        The `reason` of a program stands beside the change in the telemetry. Where another version than `upon` is in
+        force by then, nothing is changed; the answer is what is in force.
         """
         changes = await json_object(request, "settings")
         self._in_force.settings.revised(changes)  # refused here, before it is stored anywhere
-        revised = await self._hub.revise.remote(secrets.token_hex(8), changes, reason)
+        revised = await self._hub.revise.remote(secrets.token_hex(8), changes, reason, upon)
         if isinstance(revised, SettingError):
             raise revised
         return json_response(revised)

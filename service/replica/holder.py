@@ -34,7 +34,9 @@ class HubForHold(Protocol):
     def frames_after(self, reader: str, number: int | None) -> Awaitable[tuple[int, list[bytes]] | None]:
         """See `Hub.frames_after`."""
 
-    def revise(self, call: str, changes: dict[str, object], reason: str) -> Awaitable[VersionedSettings | SettingError]:
+    def revise(
+        self, call: str, changes: dict[str, object], reason: str, upon: int | None
+    ) -> Awaitable[VersionedSettings | SettingError]:
         """See `Hub.revise`."""
 
 
@@ -73,9 +75,12 @@ class Holder:
     async def _step(self, seen: Seen) -> None:
         match await asyncio.to_thread(partial(self._hold.step, seen)):
             case Move() as move:
-                answer = await self._hub.revise(secrets.token_hex(8), msgspec.structs.asdict(move.settings), move.note)
+                changes = msgspec.structs.asdict(move.settings)
+                answer = await self._hub.revise(secrets.token_hex(8), changes, move.note, seen.version)
                 if isinstance(answer, SettingError):
                     logger.warning("Hold's settings are refused: %s", answer)
+                elif answer.settings != move.settings:
+                    logger.warning("Hold: %s", self._hold.let_go(seen.settings, answer.settings).sentence)
                 else:
                     logger.info("Hold: %s", move.reason)
                     self._follower.note_move(answer.version, seen.at_s)

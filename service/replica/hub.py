@@ -139,13 +139,16 @@ class Hub:
         """See `SettingsBoard.follow`; `name` is the replica's own."""
         return await self._board.follow(name, held)
 
-    async def revise(self, call: str, changes: dict[str, object], reason: str = "") -> VersionedSettings | SettingError:
+    async def revise(
+        self, call: str, changes: dict[str, object], reason: str = "", upon: int | None = None
+    ) -> VersionedSettings | SettingError:
         """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it.
 
-        `call` is another text for each call, `reason` that of a program.
+        `call` is another text for each call, `reason` that of a program. Where another version than `upon` is in force
+        by then, nothing is changed, and what is in force is returned.
         """
         try:
-            change = await self._board.revise(changes if await self._is_first(call) else {}, reason)
+            change = await self._board.revise(changes if await self._is_first(call) else {}, reason, upon)
         except SettingError as refusal:
             return refusal
         if change is not None:

@@ -38,13 +38,15 @@ def hub_api(
 
     @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
     async def change_settings(
-        request: Request, reason: Annotated[str, Query(max_length=LONGEST_REASON)] = ""
+        request: Request,
+        reason: Annotated[str, Query(max_length=LONGEST_REASON)] = "",
+        upon: Annotated[int | None, Query(ge=0)] = None,
     ) -> Response:
         changes = await json_object(request, "settings")
         hub.in_force.settings.revised(changes)
         if health.fixed:
             raise SettingError(next(iter(changes), "settings"), health.fixed)
-        revised = await hub.revise(secrets.token_hex(8), changes, reason)
+        revised = await hub.revise(secrets.token_hex(8), changes, reason, upon)
         if isinstance(revised, SettingError):
             raise revised
         return _json(revised)

@@ -52,15 +52,19 @@ class SettingsBoard:
                     await self._moved.wait_for(lambda: self.in_force.version != held.version)
             return self.in_force
 
-    async def revise(self, changes: Mapping[str, object], reason: str = "") -> SettingsChange | None:
+    async def revise(
+        self, changes: Mapping[str, object], reason: str = "", upon: int | None = None
+    ) -> SettingsChange | None:
         """Put changed settings in force for this reason, and wait for the replicas; ``None`` if they change nothing.
 
-        Raises `SettingError`, and then nothing has changed.
+        Where another version than `upon` is in force by then, nothing is changed. Raises `SettingError`, and then
+        nothing has changed.
         """
         requested_s = self._clock()
         async with self._one_at_a_time:
             previous = self.in_force
-            settings = previous.settings.revised(changes)
+            is_upon = upon is None or upon == previous.version
+            settings = previous.settings.revised(changes) if is_upon else previous.settings
             if settings == previous.settings:
                 await self._adopted(previous.version)
                 return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from service.messages.objectives import Objectives
 from service.messages.settings import LONGEST_REASON, SettingError, Settings, VersionedSettings
@@ -27,6 +28,7 @@ class ToldHub:
     run: SyntheticRun
     fails: int = 0  # calls that fail at first
     refuses: bool = False
+    others: Settings | None = None  # that somebody else has put in force meanwhile
     changes: list[tuple[Mapping[str, object], str]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_told: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,13 +43,17 @@ class ToldHub:
         frames = [telemetry for telemetry, _ in self.run.frames()]
         return frames[-1].number, [msgspec.json.encode(each) for each in frames]
 
-    async def revise(self, call: str, changes: dict[str, object], reason: str) -> VersionedSettings | SettingError:
+    async def revise(
+        self, call: str, changes: dict[str, object], reason: str, upon: int | None
+    ) -> VersionedSettings | SettingError:
         assert call
+        assert upon == next(telemetry for telemetry, _ in self.run.frames()).in_force.version
         self.changes.append((changes, reason))
         self.changed.set()
         if self.refuses:
             return SettingError("max_batch_size", "no")
-        return VersionedSettings(version=2, settings=Settings(**changes))  # type: ignore[arg-type]
+        settings = Settings(**changes) if self.others is None else self.others  # type: ignore[arg-type]
+        return VersionedSettings(version=2, settings=settings)
 
 
 async def test_that_it_moves_settings_that_break_the_objective_and_says_why() -> None:
@@ -66,6 +72,16 @@ async def test_that_it_leaves_settings_that_keep_it() -> None:
     Holder(hub, Objectives(latency_s=10.0))
     await hub.is_told.wait()
     assert hub.changes == []
+
+
+async def test_that_settings_that_somebody_changes_while_it_chooses_a_move_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hub = ToldHub(GROWS, others=replace(SMALL, max_batch_size=3))
+    Holder(hub, IN_TWO_SECONDS)
+    await hub.is_told.wait()
+    assert len(hub.changes) == 1, "and it makes no other move"
+    assert "Somebody else changed settings (max_batch_size 2 → 3): Hold leaves them alone." in caplog.text
 
 
 @pytest.mark.parametrize("trouble", [{"fails": 1}, {"refuses": True}])

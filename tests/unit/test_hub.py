@@ -317,6 +317,15 @@ def test_a_name_is_given_once_also_where_the_one_before_could_not_be_kept(serve:
     assert life(serve, store, work) == ["r1", "r2"]
 
 
+def test_a_change_upon_settings_that_are_in_force_no_more_changes_nothing(serve: Serve, store: Store) -> None:
+    async def work(hub: Hub) -> list[VersionedSettings | SettingError]:
+        _, first = await hub.register("a")
+        await hub.revise(a_call(), CHANGE)
+        return [await hub.revise(a_call(), OTHER_CHANGE, upon=first.version), hub.in_force]
+
+    assert life(serve, store, work) == [AS_CHANGED, AS_CHANGED]
+
+
 def test_why_a_program_changes_settings_stands_beside_the_change(serve: Serve, store: Store) -> None:
     async def reasons(hub: Hub) -> list[str]:
         await hub.revise(a_call(), CHANGE, "Hold: rate 4.0 → 9.0")

@@ -202,8 +202,10 @@ class Scripted:
         return web.Response(body=msgspec.json.encode(self.board.in_force), content_type="application/json")
 
     async def put_batching(self, request: web.Request) -> web.Response:
+        upon = request.query.get("upon")
         try:
-            change = await self.board.revise(await request.json(), request.query.get("reason", ""))
+            reason = request.query.get("reason", "")
+            change = await self.board.revise(await request.json(), reason, None if upon is None else int(upon))
         except SettingError as error:
             body = {"error": {"message": error.rule, "type": "invalid_request_error", "param": error.field}}
             return web.json_response(body, status=422)

@@ -71,12 +71,18 @@ class Recent(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is known at a moment; `predictor` is ``None`` where too little was seen to predict."""
+    """What is known at a moment.
+
+    Attributes:
+        predictor: ``None`` where too little was seen to predict.
+        version: of the settings; ``None`` in a simulation.
+    """
 
     at_s: float
     settings: Settings
     recent: Recent
     predictor: Predictor | None
+    version: int | None = None
 
     @classmethod
     def of_history(cls, history: History, objectives: Objectives, at_s: float, since_s: float) -> Seen:
@@ -85,7 +91,7 @@ class Seen(NamedTuple):
         observation = Observation.of_history(history, at_s, RECENT_S) or Observation.of_history(history, at_s)
         recent = _recent(history, objectives, max(at_s - RECENT_S, since_s), at_s)
         predictor = None if observation is None else Predictor.of(observation)
-        return cls(at_s, history.in_force.settings, recent, predictor)
+        return cls(at_s, history.in_force.settings, recent, predictor, history.in_force.version)
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,9 +194,7 @@ class Hold:
         if self._is_over:
             return None
         if seen.settings != self._own:
-            self._is_over = True
-            change = describe_change(self._own, seen.settings)
-            return Said(sentence=f"Somebody else changed settings ({change}): Hold leaves them alone.", ends=True)
+            return self.let_go(self._own, seen.settings)
         if seen.predictor is None:
             return None
         rate_per_s = seen.predictor.load.rate_per_s
@@ -203,6 +207,12 @@ class Hold:
             move = Move(settings=self._start, reason=f"{cause}: back to what it started from", cause=cause)
             return self._made(move, seen.at_s)
         return self._look(seen, seen.predictor, rate_per_s) if self._is_due(seen, rate_per_s) else None
+
+    def let_go(self, left: Settings, found: Settings) -> Said:
+        """Make no move any more: somebody else has changed the settings that were left, be it while one was chosen."""
+        self._is_over = True
+        change = describe_change(left, found)
+        return Said(sentence=f"Somebody else changed settings ({change}): Hold leaves them alone.", ends=True)
 
     def _is_urgent(self, seen: Seen) -> bool:
         """Whether the objectives are broken, or more than a batch waits."""
