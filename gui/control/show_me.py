@@ -74,7 +74,6 @@ class ShowMe(QObject):
         self._before = Settings()
         self._chosen = window.load.chosen  # the user's load
         self._capacity: KnownCapacity | None = None  # of the batches that it ends with
-        self._single: Figures | None = None
         self._result = TOO_LITTLE
         window.show_me_wanted.connect(self.toggle)
         window.player.end_button.clicked.connect(self.end)
@@ -131,7 +130,6 @@ class ShowMe(QObject):
         most = self._before.max_batch_size
         self.cap = most if most >= LEAST_CAP else USUAL_CAP
         self._capacity = self._defaults.capacity(self.cap, self._replicas) if self.cap == most else None
-        self._single = None
         self._begun_s = time.monotonic()
         self._enter("measuring", cap=1)
         self._run(ClosedLoop(users=USERS_A_REPLICA * self._replicas))
@@ -183,15 +181,12 @@ class ShowMe(QObject):
     def _go_on(self, scene: Scene, shown: Figures) -> None:
         match scene:
             case "measuring":
-                self._single = shown
                 self._enter("growing", cap=1)
                 self._run(Poisson(rate_per_s=self._rate_per_s(shown.requests_per_s or 0.0)))
             case "growing":
-                self._single = shown if shown.tokens_per_s else self._single
                 self._enter("draining", cap=self.cap)
             case "draining":
-                assert self._single is not None
-                self._result = said_of(self._single, shown, self._session.history.unit)
+                self._result = said_of(shown, self._session.history.unit)
                 self._enter("steady", cap=self.cap)
             case "steady":
                 self._leave(says=self._result)
@@ -237,17 +232,17 @@ class ShowMe(QObject):
         player.show_time(time.monotonic() - self._begun_s, most_s)
 
 
-def said_of(single: Figures, batches: Figures, unit: str) -> Verdict:
-    """What batches gave beside requests one by one, by the figures of the row at the end of each.
+def said_of(batches: Figures, unit: str) -> Verdict:
+    """What batches gave beside requests one by one, by the figures of the row at the end.
 
     More than batches can give is due to the machine, too, as where other work slowed it before.
     """
-    if not single.tokens_per_s or not batches.tokens_per_s:
+    times = batches.speedup_over_batch_1
+    if not times or not batches.tokens_per_s:
         return TOO_LITTLE
-    times = batches.tokens_per_s / single.tokens_per_s
-    one, many = numbers(single), numbers(batches)
+    many = numbers(batches)
     rest = f" as many {unit} a second in batches of {many['mean_batch']}"
-    second = f": {many['tokens_per_s']}, not {one['tokens_per_s']}"
+    second = f" as one by one: {many['tokens_per_s']}"
     if times < LITTLE:
         return Verdict("well", "Batches give little here: ", f"{times:.1f} times", rest, second)
     if batches.mean_batch is not None and times > BEYOND * batches.mean_batch:
