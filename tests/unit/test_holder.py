@@ -74,14 +74,17 @@ async def test_that_it_leaves_settings_that_keep_it() -> None:
     assert hub.changes == []
 
 
+@pytest.mark.parametrize(
+    ("others", "change"), [(replace(SMALL, max_batch_size=3), "max_batch_size 2 → 3"), (SMALL, "and changed them back")]
+)
 async def test_that_settings_that_somebody_changes_while_it_chooses_a_move_stay(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, others: Settings, change: str
 ) -> None:
-    hub = ToldHub(GROWS, others=replace(SMALL, max_batch_size=3))
+    hub = ToldHub(GROWS, others=others)
     Holder(hub, IN_TWO_SECONDS)
     await hub.is_told.wait()
     assert len(hub.changes) == 1, "and it makes no other move"
-    assert "Somebody else changed settings (max_batch_size 2 → 3): Hold leaves them alone." in caplog.text
+    assert f"Somebody else changed settings ({change}): Hold leaves them alone." in caplog.text
 
 
 @pytest.mark.parametrize("trouble", [{"fails": 1}, {"refuses": True}])

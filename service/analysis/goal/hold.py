@@ -211,7 +211,7 @@ class Hold:
     def let_go(self, left: Settings, found: Settings) -> Said:
         """Make no move any more: somebody else has changed the settings that were left, be it while one was chosen."""
         self._is_over = True
-        change = describe_change(left, found)
+        change = describe_change(left, found) or "and changed them back"
         return Said(sentence=f"Somebody else changed settings ({change}): Hold leaves them alone.", ends=True)
 
     def _is_urgent(self, seen: Seen) -> bool:
