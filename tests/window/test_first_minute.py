@@ -21,7 +21,7 @@ from gui.session.lifecycle import LifeCycle
 from service.analysis.findings.verdict import LONGEST
 from service.analysis.observed.register import Figures, numbers
 from service.messages.load import ClosedLoop, longest
-from service.messages.settings import Settings
+from service.messages.settings import Settings, VersionedSettings
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.seen import named, texts
@@ -46,10 +46,14 @@ def ready(qtbot: QtBot, make_batchscope: MakeBatchscope) -> Batchscope:
     return batchscope
 
 
+def in_force(batchscope: Batchscope) -> VersionedSettings:
+    settings = batchscope.composition.history.in_force
+    assert settings is not None
+    return settings
+
+
 def cap_in_force(batchscope: Batchscope) -> int:
-    in_force = batchscope.composition.history.in_force
-    assert in_force is not None
-    return in_force.settings.max_batch_size
+    return in_force(batchscope).settings.max_batch_size
 
 
 def runs_a_load(batchscope: Batchscope) -> bool:
@@ -192,10 +196,13 @@ def test_that_an_engine_that_answers_nothing_is_given_up(qtbot: QtBot, make_batc
     batchscope = make_batchscope(scripted("--step-s=60"))
     batchscope.composition.show_me.times = Times(0.2, 0.2, 0.2, 0.2)
     start_service(qtbot, batchscope)
-    begin(qtbot, batchscope)
+    before = in_force(batchscope)
+    named(batchscope.window.notice, QPushButton, "Show me").click()
+    assert batchscope.composition.show_me.is_playing
     qtbot.waitUntil(lambda: not batchscope.composition.show_me.is_playing)
     assert batchscope.window.verdict.text == "Too little was answered to say what batches give."
-    qtbot.waitUntil(lambda: cap_in_force(batchscope) == Settings().max_batch_size)
+    qtbot.waitUntil(lambda: in_force(batchscope).version == before.version + 2 and not runs_a_load(batchscope))
+    assert in_force(batchscope).settings == before.settings
 
 
 def test_that_escape_ends_it_and_puts_the_settings_back(ready: Batchscope, qtbot: QtBot) -> None:
