@@ -16,6 +16,7 @@ from service.analysis.compare.progress import Refused
 from service.analysis.goal.control import HoldEvent, HoldTask, Moved
 from service.analysis.goal.hold import Follower, Hold, Move, Said, Seen
 from service.analysis.goal.search import MOST_PLACES, Goal
+from service.analysis.observed.descriptions import settings_text
 from service.analysis.predict.control import NICENESS
 from service.commands import cli, runs
 from service.commands.load_options import add_objective_option
@@ -81,6 +82,7 @@ async def _hold(options: argparse.Namespace, hold: Hold) -> None:
     async with RemoteService(options.url, options.token) as remote:
         before = (await remote.settings()).settings
         held = _Held(remote, hold, _say)
+        print(f"Holding {hold.objectives.words}. The settings at first: {settings_text(before)}.", flush=True)
         try:
             async with asyncio.timeout(options.seconds):
                 await held.until_over()

@@ -339,6 +339,8 @@ async def _held(url: str, bench: Bench) -> tuple[Result, list[str], int]:
     wanted = [f"{time}={s}" for time, field in TIMES.items() if (s := getattr(bench.objectives, field))]
     command = our_python("service", "hold", "--url", url, "--objective", *wanted)
     holding = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=ENVIRONMENT)
+    assert holding.stdout is not None
+    await holding.stdout.readline()  # that it has begun, which takes the engine seconds of a core
     result = await _asked(url, bench)
     holding.send_signal(signal.SIGINT)
     said, _ = await holding.communicate()

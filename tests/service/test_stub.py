@@ -122,6 +122,7 @@ def test_that_settings_that_hold_an_objective_are_found_put_in_force_and_held(se
         service.change(max_batch_size=8)
         found = ran(service, "goal", "--rate", "30", "--seconds", "5", "--max-batch-size-up-to", "8", "--apply")
     assert (held.returncode, held.stderr) == (0, "")
+    assert held.stdout.startswith("Holding latency ≤ 0.5 s. The settings at first: formation late, max_batch_size 1, ")
     assert "max_batch_size 1 → 2" in held.stdout
     assert held.stdout.endswith("the settings from before are in force again.\n")
     assert given_back["max_batch_size"] == 1

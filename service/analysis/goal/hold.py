@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -141,6 +142,7 @@ class Follower:
 
     def __init__(self, clock: str, objectives: Objectives) -> None:
         """`clock` identifies the monotonic clock of this machine."""
+        import_module("scipy.optimize")  # a second of a core, which the engine would miss at the first look
         self._history = History(clock)
         self._objectives = objectives
         self._looked_s = self._moved_s = -math.inf
