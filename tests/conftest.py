@@ -29,8 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 
 REAL_SERVICES = (
     tuple(f"tests/service/test_{name}.py" for name in ("batch_cluster", "serve_config", "tutorial")),  # on another Ray
-    ("tests/service/test_process.py", "tests/window/test_real_service.py"),  # a start a test
-    ("tests/service/",),  # one service for all
+    ("tests/service/test_process.py",),  # a start a test
+    ("tests/service/", "tests/window/test_real_service.py"),  # one service for all; at last the window starts its own
 )
 """Where the tests with real services are; those of a line run in one process, one after the other."""
 
