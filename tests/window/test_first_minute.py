@@ -61,6 +61,11 @@ def runs_a_load(batchscope: Batchscope) -> bool:
     return load is not None and load.pattern is not None
 
 
+def requests_sent(batchscope: Batchscope) -> int:
+    load = batchscope.composition.history.load
+    return load.totals.sent if load is not None else 0
+
+
 def begin(qtbot: QtBot, batchscope: Batchscope) -> None:
     named(batchscope.window.notice, QPushButton, "Show me").click()
     qtbot.waitUntil(lambda: cap_in_force(batchscope) == 1 and runs_a_load(batchscope))
@@ -197,12 +202,18 @@ def test_that_an_engine_that_answers_nothing_is_given_up(qtbot: QtBot, make_batc
     batchscope.composition.show_me.times = Times(0.2, 0.2, 0.2, 0.2)
     start_service(qtbot, batchscope)
     before = in_force(batchscope)
+    caps = list[int]()
+    batchscope.composition.session.settings_applied.connect(
+        lambda applied, _: caps.append(applied.settings.max_batch_size)
+    )
     named(batchscope.window.notice, QPushButton, "Show me").click()
     assert batchscope.composition.show_me.is_playing
     qtbot.waitUntil(lambda: not batchscope.composition.show_me.is_playing)
     assert batchscope.window.verdict.text == "Too little was answered to say what batches give."
     qtbot.waitUntil(lambda: in_force(batchscope).version == before.version + 2 and not runs_a_load(batchscope))
     assert in_force(batchscope).settings == before.settings
+    assert 1 in caps
+    qtbot.waitUntil(lambda: requests_sent(batchscope) > 0)
 
 
 def test_that_escape_ends_it_and_puts_the_settings_back(ready: Batchscope, qtbot: QtBot) -> None:
