@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -27,6 +26,7 @@ from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import STATE_CODES
 from service.analysis.observed.statistics import are_good
+from service.analysis.predict.cost import prepare
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.messages.load import format_rate
@@ -142,7 +142,7 @@ class Follower:
 
     def __init__(self, clock: str, objectives: Objectives) -> None:
         """`clock` identifies the monotonic clock of this machine."""
-        import_module("scipy.optimize")  # a second of a core, which the engine would miss at the first look
+        prepare()  # else the engine would lack that core at the first look
         self._history = History(clock)
         self._objectives = objectives
         self._looked_s = self._moved_s = -math.inf

@@ -13,12 +13,12 @@ import os
 import sys
 import threading
 from dataclasses import replace
-from importlib import import_module
 from queue import SimpleQueue
 from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
+from service.analysis.predict.cost import prepare
 from service.analysis.predict.observation import Observation, as_array
 from service.analysis.predict.predict import Prediction, Predictor
 from service.messages.load import Pattern
@@ -98,7 +98,7 @@ def main() -> int:
     """Run until standard input ends, which it does with the window."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
-    import_module("scipy.optimize")  # slow, so it is done before the first question
+    prepare()
     commands: SimpleQueue[PredictCommand | None] = SimpleQueue()
     threading.Thread(target=read_commands, args=(sys.stdin.buffer, commands), name="commands", daemon=True).start()
     answer(commands, sys.stdout.buffer)

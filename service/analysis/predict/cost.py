@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,6 +55,11 @@ LEAST_GAIN: Final = 1e-6  # by which a step of the fit has to lower the loss, as
 DRAWN: Final = 64  # prices, of which the first possible ones are taken
 MOST_STEPS: Final = 50
 MOST_HALVINGS: Final = 10  # of a step that goes too far
+
+
+def prepare() -> None:
+    """Import what the first fit needs, which takes about a second of a core."""
+    import_module("scipy.optimize")
 
 
 @dataclass(frozen=True)
