@@ -206,7 +206,7 @@ class GoalResults(QWidget):
         left = box(column(words, self.plot, below, gap=tokens.GAP_1, stretch=self.plot))
         actions = column(self.measure, row(self.apply, self.config), gap=tokens.GAP_2)
         head = row(self._list_head, None, self._list_time)
-        margins = (tokens.GAP_2, tokens.GAP_3, tokens.GAP_3, tokens.GAP_3)
+        margins = (PADDING, tokens.GAP_3, tokens.GAP_3, tokens.GAP_3)
         right = scrolled(box(column(head, self._list, actions, None, gap=tokens.GAP_3, margins=margins)))
         self.column = right
         self.setLayout(row(left, hairline(vertical=True), right, gap=0, stretch=left))

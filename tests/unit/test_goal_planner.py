@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import pytest
 
 from service.analysis.goal.planner import MOST_REPLICAS, ReplicaPlan, plan_of
@@ -61,6 +62,7 @@ def test_that_the_formula_divides_the_rate_by_what_full_batches_carry() -> None:
 
     assert planned.by_formula == math.ceil(30.0 / carried)
     assert f"One replica carries {carried:.1f} requests/s in batches of {size}" in planned.sentence
+    assert msgspec.structs.replace(planned, by_formula=1).sentence.count("1 replica carries ") == 1
     assert f"simulated, it takes {planned.needed.replicas}" in planned.sentence
 
 

@@ -60,8 +60,10 @@ class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
         settings, number = self.needed.settings, self.needed.replicas
         carries = f"One replica carries {per_second(self.carried_per_s)} in batches of {settings.max_batch_size}"
         busy = percent(self.busy(number))
+        carry = "carries" if self.by_formula == 1 else "carry"
+        enough = f"{counted(self.by_formula, 'replica')} {carry} {per_second(self.rate_per_s)} by the formula"
         return (
-            f"{carries}, so {counted(self.by_formula, 'replica')} carry {per_second(self.rate_per_s)} by the formula; "
+            f"{carries}, so {enough}; "
             f"simulated, it takes {number}, {busy} busy: {self.needed.text}. Each needs cores or a GPU of its own."
         )
 
