@@ -85,6 +85,7 @@ class Header(QWidget):
             self._plot = plot
             self.setAccessibleName(plot.title)
             self.forget_widths()
+            self._place_chooser()
             self.update()
 
     def show_readout(self, readout: Readout, hides_missing: bool = False) -> None:
@@ -149,6 +150,8 @@ class Header(QWidget):
 
     def event(self, event: QEvent) -> bool:
         """Say what the entry under the pointer is, or of the title how the plot is read."""
+        if event.type() == QEvent.Type.LayoutRequest:  # the chooser's words have become larger or smaller
+            self._place_chooser()
         if event.type() != QEvent.Type.ToolTip or not isinstance(event, QHelpEvent):
             return super().event(event)
         QToolTip.showText(event.globalPos(), self.tip_at(event.pos().x()), self)
@@ -160,6 +163,11 @@ class Header(QWidget):
             return f"{glossary.PLOTS[self._plot.name]}.\nClick to have this in the plot."
         return next((each.entry.tip for each in self._legend() if each.left <= x <= each.left + each.width), "")
 
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:  # the type may be smaller now
+            self.forget_widths()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._place_chooser()
@@ -167,12 +175,14 @@ class Header(QWidget):
     def _place_chooser(self) -> None:
         if self._chooser is not None:
             left = round(self._title_end(with_chooser=False)) + tokens.GAP_2
-            rooms = [round(self._legend_start(with_values)) - tokens.GAP_2 - left for with_values in (True, False)]
+            legends = (True, True), (False, True), (False, False)  # with values, with names
+            rooms = [round(self._legend_start(*legend)) - tokens.GAP_2 - left for legend in legends]
             self._chooser.take(left, rooms, self.height())
 
-    def _legend_start(self, with_values: bool) -> float:
+    def _legend_start(self, with_values: bool, with_names: bool) -> float:
         """Where the legend begins with all that it may name one day, and values of the usual width."""
-        placed = self._place(with_values, gap=tokens.GAP_2, entries=self._plot.entries, missing=USUAL_VALUE)
+        entries = self._plot.entries
+        placed = self._place(with_values, with_names, gap=tokens.GAP_2, entries=entries, missing=USUAL_VALUE)
         return placed[0].left if placed else float(self.width())
 
     def _title_end(self, with_chooser: bool = True) -> float:
@@ -205,7 +215,7 @@ class Header(QWidget):
         placed: list[_Placed] = []
         right = float(self.width() - tokens.PLOT_MARGIN_RIGHT)
         for entry in reversed(self._seen if entries is None else entries):
-            value = self.readout.get(entry.name, missing) if with_values else ""
+            value = self.readout.get(entry.name, missing if entry.has_value else "") if with_values else ""
             is_named = with_names or entry.swatch == "none"
             width = _swatch_width(entry) + (text_width(entry.name, font()) if is_named else 2 - tokens.GAP_2)
             if value:

@@ -24,12 +24,14 @@ class Entry:
         name: as the user reads it.
         color: the role of its colour in the palette.
         tip: what it is, in a sentence.
+        has_value: whether one may stand beside it.
     """
 
     name: str
     swatch: Swatch
     color: str
     tip: str = ""
+    has_value: bool = True
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ def declared(measure: Measure, objectives: Objectives) -> Declaration:
     if math.isnan(wanted):
         return plot
     tip = "The time that a request may take, as set under Load"
-    return replace(plot, entries=(*plot.entries, Entry(f"≤ {wanted:g} {measure.unit}", "dash", "t2", tip)))
+    limit = Entry(f"≤ {wanted:g} {measure.unit}", "dash", "t2", tip, has_value=False)
+    return replace(plot, entries=(*plot.entries, limit))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from gui.panels.measure_chooser import MeasureChooser
 from gui.plots.header import Header
 from gui.series import batch_size, latency, queue_depth, throughput
 from gui.series.declaration import Declaration, Readout
+from service.messages.objectives import Objectives
 
 HALF_OF_A_SMALL_WINDOW = 387  # pixels, of a window of 1024
 READOUTS = [
@@ -59,6 +60,45 @@ def test_that_a_chooser_is_brief_before_the_legend_drops_its_values(qtbot: QtBot
     header.resize(700, header.height())
     assert header.shown_values == readout
     assert chooser.width() > brief
+
+
+def words_of(chooser: MeasureChooser) -> list[str]:
+    return [chooser.button(name).text() for name in latency.MEASURES]
+
+
+def test_that_a_chooser_makes_room_for_an_entry_that_comes_later(qtbot: QtBot, theme: Theme) -> None:
+    header, chooser = Header(latency.PLOT), MeasureChooser()
+    qtbot.addWidget(header)
+    header.put(chooser)
+    header.resize(460, header.height())
+    header.show()
+    before = words_of(chooser)
+    header.declare(latency.declared(latency.ANSWER, Objectives(latency_s=2.0)))
+    assert header.shown_names == ["p50", "p95", "p99", "≤ 2 s"]
+    assert sum(map(len, words_of(chooser))) < sum(map(len, before))
+
+
+def test_that_a_chooser_is_as_before_once_the_type_is(qtbot: QtBot, theme: Theme) -> None:
+    header, chooser = Header(latency.PLOT), MeasureChooser()
+    qtbot.addWidget(header)
+    header.put(chooser)
+    header.resize(480, header.height())
+    header.show()
+    before = words_of(chooser), chooser.geometry()
+    theme.set_large(True)
+    qtbot.waitUntil(lambda: (words_of(chooser), chooser.geometry()) != before)
+    theme.set_large(False)
+    qtbot.waitUntil(lambda: (words_of(chooser), chooser.geometry()) == before)
+
+
+def test_that_a_chooser_keeps_its_words_where_fewer_would_save_no_name(qtbot: QtBot, theme: Theme) -> None:
+    header, chooser = Header(latency.declared(latency.ANSWER, Objectives(latency_s=2.0))), MeasureChooser()
+    qtbot.addWidget(header)
+    header.put(chooser)
+    header.resize(370, header.height())
+    header.show()
+    assert header.shown_names == []
+    assert sum(map(len, words_of(chooser))) > sum(len(each.briefest) for each in latency.MEASURES.values())
 
 
 def test_that_the_title_of_each_plot_says_on_hover_how_it_is_read(batchscope: Batchscope) -> None:
