@@ -90,6 +90,7 @@ def apply(app: QApplication, palette: Palette, type_scale: float = 1.0) -> None:
     app.setProperty(_PALETTE_PROPERTY, palette.name)
     app.setProperty(_SCALE_PROPERTY, type_scale)
     app.setFont(font())
+    app.setStyleSheet("")  # Qt styles all widgets four times as fast from none as from another
     app.setPalette(_qt_palette(palette))
     app.setStyleSheet(style_sheet(palette, type_scale))
 
@@ -226,16 +227,22 @@ class _FocusWatcher(QObject):
         super().__init__(ring)
         self._ring = ring
         self._by_keyboard = False
+        self._is_passed_on = False  # the focus, by a widget that cannot have it any more
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if isinstance(watched, QWidget):
-            if event.type() == QEvent.Type.FocusIn and isinstance(event, QFocusEvent):
+        if isinstance(watched, QWidget) and isinstance(event, QFocusEvent):
+            if event.gotFocus():
                 self._on_focus_in(watched, event.reason())
-            elif event.type() == QEvent.Type.FocusOut and watched is self._ring.widget():
-                self._ring.surround(None)
+            else:
+                can_have_it = watched.isEnabled() and watched.isVisible()
+                self._is_passed_on = event.reason() in KEYBOARD_REASONS and not can_have_it
+                if watched is self._ring.widget():
+                    self._ring.surround(None)
         return False
 
     def _on_focus_in(self, widget: QWidget, reason: Qt.FocusReason) -> None:
-        if reason != Qt.FocusReason.ActiveWindowFocusReason:  # that one comes back to where it was
+        # The window's comes back to where it was; what is passed on, Qt gives away as if by Tab.
+        if reason != Qt.FocusReason.ActiveWindowFocusReason and not self._is_passed_on:
             self._by_keyboard = reason in KEYBOARD_REASONS
+        self._is_passed_on = False
         self._ring.surround(widget if self._by_keyboard else None)

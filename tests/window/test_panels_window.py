@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -439,6 +440,19 @@ def test_that_the_ring_is_for_the_keyboard_alone(window: MainWindow) -> None:
     assert (ring.isVisible(), ring.widget() is focused()) == (True, True)
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
     assert not ring.isVisible()
+
+
+@pytest.mark.parametrize("leave", [lambda button: button.setEnabled(False), QWidget.hide], ids=["disabled", "hidden"])
+def test_that_a_button_that_a_click_takes_away_leaves_no_ring(
+    window: MainWindow, leave: Callable[[QWidget], None]
+) -> None:
+    ring, button = ring_of(window), window.load.button
+    window.show_life_cycle(LifeCycle.RUNNING)
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    leave(button)
+    assert (focused() is button, ring.isVisible()) == (False, False)
+    QTest.keyClick(focused(), Qt.Key.Key_Tab)
+    assert ring.isVisible()
 
 
 def test_that_the_ring_stands_two_pixels_outside_and_is_cut_nowhere(window: MainWindow) -> None:
