@@ -144,6 +144,15 @@ def test_that_so_is_one_of_requests_that_came_while_those_were_run() -> None:
         assert verdict(situation(filled_history(run, at_s)[0])).text.endswith(" s is still the backlog's."), at_s
 
 
+def test_that_so_is_one_of_requests_that_came_before_while_none_that_came_since_has_ended() -> None:
+    """Requests that had waited take the places of a large continuous batch, and for long it answers no other."""
+    slow, wide = Settings(max_batch_size=1), Settings(max_batch_size=93, formation="continuous")
+    run = SyntheticRun(60.0, (Step(0.0, 3.0, slow), Step(20.0, settings=wide)), step_s=0.04, per_request_s=0.004)
+    for at_s in (27.0, 29.0, 36.0):
+        assert verdict(situation(filled_history(run, at_s)[0])).text.endswith(" s is still the backlog's."), at_s
+    assert "backlog" not in verdict(situation(filled_history(run, 40.0)[0])).text
+
+
 def test_that_before_any_load_it_says_what_to_do() -> None:
     idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
     assert said(idle).text == "No load yet: run a load, or fire your prompts."

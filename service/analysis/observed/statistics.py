@@ -53,7 +53,8 @@ def longest_stall(history: History, at_s: float | None = None) -> Stall | None:
 def waited_before(history: History, at_s: float) -> bool:
     """Whether requests that came before the settings were in force make the p95 of these ten seconds what it is.
 
-    Or requests that came until the last of those had ended. Without them it is less than half.
+    Or requests that came until the last of those had ended. Without them it is less than half; and where no other has
+    ended yet, less than two thirds without what they waited before.
     """
     window = _window(history, at_s)
     if window is None:
@@ -65,7 +66,12 @@ def waited_before(history: History, at_s: float) -> bool:
     counts = regimes == regime.number
     worked_off_s = _worked_off_s(history, regime, end_s)
     since = counts & (finished_s - latency_s >= worked_off_s)
-    return bool(since.any()) and bool(2 * np.percentile(latency_s[since], 95) < np.percentile(latency_s[counts], 95))
+    if since.any():
+        return bool(np.percentile(latency_s[since], 95) < np.percentile(latency_s[counts], 95) / 2)
+    if not counts.any():
+        return False
+    within_s = np.minimum(latency_s, finished_s - regime.start_s)[counts]
+    return bool(np.percentile(within_s, 95) < np.percentile(latency_s[counts], 95) * 2 / 3)
 
 
 def _worked_off_s(history: History, regime: Regime, until_s: float) -> float:
