@@ -319,6 +319,10 @@ def verdict_at_rest(session: Session) -> Verdict | None:
         lost_for, host = format_time(session.lost_for_s), session.at.url.partition("://")[2][:LONGEST_HOST]
         missed = ". What is missed is named"
         return Verdict("silent", f"No word from {host} for ", lost_for, "; trying again", missed, is_lost=True)
+    if session.lost_process is not None and session.state is LifeCycle.RUNNING:
+        name, since_s = session.lost_process
+        lost_for = format_time(session.history.now_s() - since_s)
+        return Verdict("silent", f"{name} ended ", lost_for, " ago", ": Ray Serve starts another")
     match session.state:
         case LifeCycle.NOT_STARTED if session.history.is_empty:
             return NOTHING_YET

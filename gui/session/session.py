@@ -23,7 +23,7 @@ from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.start_progress import StartProgress
 from service.analysis.observed.history import History
 from service.analysis.recording.format import Bookmarked, ClockJumped, ServiceEnded, ServiceStarted
-from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
+from service.messages.life import ProcessLost, Ready, ServiceState, StageProgress, Starting, Stopping
 from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
 from service.messages.options import Attachment, read_token
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
@@ -37,6 +37,8 @@ class Session(QObject):
         settings, deployment: their clients, whose signals report refusals and missing answers.
         ready: what the service says of itself, and
         at: where it answers; ``None`` before it does.
+        lost_process: the name of a process that has ended, and when on the service's clock; ``None`` once telemetry of
+            later comes, since Ray Serve has replaced it.
     """
 
     getting_ready = Signal()  # before anything of the service that is about to run is heard
@@ -58,6 +60,7 @@ class Session(QObject):
         self.progress = StartProgress()
         self.ready: Ready | None = None
         self.at: Attachment | None = None
+        self.lost_process: tuple[str, float] | None = None
         self.frames_seen = 0
         self.requests_seen = 0
         self._state_since_s = time.monotonic()
@@ -127,7 +130,7 @@ class Session(QObject):
         self._start = start
         self.progress = StartProgress(usual_s)
         self._move(Event.START_WANTED)
-        self.ready = self.at = self._service_id = None
+        self.ready = self.at = self._service_id = self.lost_process = None
         self._is_ending = False
         self._failed_before = self._failed_so_far()
         self._service.start(start)
@@ -188,6 +191,9 @@ class Session(QObject):
                 self.start_progressed.emit()
             case Ready() if self.state is LifeCycle.STARTING:
                 self._begin(state)
+            case ProcessLost() if self.state is LifeCycle.RUNNING:
+                self.lost_process = state.name, self.history.now_s()
+                self.logged.emit(f"{state.name} ended unexpectedly. Ray Serve starts another.")
             case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
                 self._is_ending = True
                 self.logged.emit("Another program asked the service to stop.")
@@ -295,6 +301,8 @@ class Session(QObject):
             self._begin_anew()
             return
         self._service_id = frame.service
+        if self.lost_process is not None and frame.at_s > self.lost_process[1]:
+            self.lost_process = None
         self.frames_seen += 1
         self._note_failed(frame)
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)

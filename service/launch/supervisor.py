@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import secrets
 import signal
 import sys
@@ -20,12 +21,14 @@ import tempfile
 import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
+import psutil
 
 from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, ended, parent_ended
-from service.messages.life import Failed, ServiceState, Stopped, Stopping
+from service.messages.life import Failed, ProcessLost, Ready, ServiceState, Stopped, Stopping
 from service.messages.options import RunOptions
 from service.messages.pipes import our_python, python_path, write_all
 from service.ray_serve.environment import driver_environment
@@ -35,6 +38,13 @@ RELEASE_S: Final = 8.0  # for removing the application from an external cluster
 REAPER_LIMIT_S: Final = 2.0
 CAUSE_LIMIT_S: Final = 0.3
 CLOSE_LIMIT_S: Final = 1.0
+REPLACED_POLL_S: Final = 0.5
+REPLACED: Final = {
+    r"ray::ProxyActor\b": "Ray Serve's proxy",
+    r"ray::ServeReplica:.*:Hub\b": "The hub, which reports what runs,",
+    r"ray::ServeReplica:": "The last replica",
+}
+"""Names for the user of the kinds of processes that Ray Serve starts anew, by their titles, which end with a method."""
 
 TRY_AGAIN: Final = "Start the service again; its log says more."
 
@@ -174,6 +184,22 @@ class Supervisor:
                 self._end_because(message)
             case _ if not self._end.done():
                 self._lines.put(message)
+                if isinstance(message, Ready) and self._options.address is None:
+                    self._watch(self._report_lost(driver.pid))
+
+    async def _report_lost(self, driver: int) -> None:
+        """Report when of a kind of processes that Ray Serve replaces the last one has ended."""
+        before: set[str] = set()
+        while True:
+            kinds = replaced_processes(driver)
+            for name in before.difference(kinds.values()):
+                self._lines.put(ProcessLost(name=name))
+            before = set(kinds.values())
+            ends = [asyncio.create_task(ended(pid)) for pid in (driver, *kinds)]
+            look_again_s = REPLACED_POLL_S if len(before) < len(REPLACED) else None
+            await asyncio.wait(ends, timeout=look_again_s, return_when=asyncio.FIRST_COMPLETED)
+            for each in ends:
+                each.cancel()
 
     def _end_because(self, end: Failed | None) -> None:
         """The first reason is the one that counts."""
@@ -230,6 +256,19 @@ class StateLines:
                 write_all(self._descriptor, msgspec.json.encode(state) + b"\n")
             except OSError:  # the reader has gone
                 return
+
+
+def replaced_processes(driver: int) -> dict[int, str]:
+    """The names of `REPLACED` by the numbers of the driver's processes that have one."""
+    found = {}
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(driver).children(recursive=True):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                title = " ".join(process.cmdline())
+                names = (name for kind, name in REPLACED.items() if re.match(kind, title))
+                if name := next(names, ""):
+                    found[process.pid] = name
+    return found
 
 
 def private_directory() -> str:

@@ -196,6 +196,15 @@ class Ready(ServiceAbout, frozen=True, kw_only=True, tag_field="state", tag="rea
         )
 
 
+class ProcessLost(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="lost"):
+    """A process ended without which nothing is answered or reported, and Ray Serve starts another in its place.
+
+    `name` is for the user, such as "The last replica".
+    """
+
+    name: str
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="failed"):
     """The service could not start, or died. `reason` is a sentence for the user that says what to do."""
 
@@ -211,4 +220,4 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag=
     """The last line of an orderly end: no process and no port is left."""
 
 
-ServiceState: TypeAlias = Starting | StageProgress | Ready | Failed | Stopping | Stopped
+ServiceState: TypeAlias = Starting | StageProgress | Ready | ProcessLost | Failed | Stopping | Stopped

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -70,15 +70,16 @@ class ServiceProcess:
             yield STATES.decode(line)
 
     def wait_until_ready(self) -> Ready:
+        state = self.wait_until(lambda state: isinstance(state, Ready | Failed))
+        assert isinstance(state, Ready), f"the service did not become ready; its log:\n{self.log()}"
+        return state
+
+    def wait_until(self, condition: Callable[[ServiceState], bool]) -> ServiceState | None:
+        """The first state, from the next on, that meets the condition; ``None`` where it ends without."""
         watchdog = threading.Timer(HANG_S, self.process.kill)
         watchdog.start()
         try:
-            for state in self.states():
-                if isinstance(state, Ready):
-                    return state
-                if isinstance(state, Failed):
-                    break
-            raise AssertionError(f"the service did not become ready; its log:\n{self.log()}")
+            return next(filter(condition, self.states()), None)
         finally:
             watchdog.cancel()
 
@@ -106,9 +107,10 @@ TUNNEL = "tunnel.test:9000"
 class Service:
     """What a test asks of the running service."""
 
-    def __init__(self, ready: Ready, pid: int) -> None:
+    def __init__(self, ready: Ready, process: ServiceProcess) -> None:
         self.ready = ready
-        self.pid = pid
+        self.process = process
+        self.pid = process.process.pid
         self.url = ready.url
 
     def complete(self, prompt: Any, **fields: Any) -> requests.Response:
@@ -136,7 +138,7 @@ def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...]
     """Another service than the common one, for as long as a fixture or a test wants it."""
     process = ServiceProcess("--port", str(quiet_port()), *arguments, folder=folder, program=program)
     try:
-        yield Service(process.wait_until_ready(), process.process.pid)
+        yield Service(process.wait_until_ready(), process)
     finally:
         process.stop()
 
@@ -190,7 +192,7 @@ def completions(model_folder: ModelFolder) -> dict[str, str]:
 def service(service_process: tuple[ServiceProcess, Ready]) -> Iterator[Service]:
     """The running service with its settings as they were at the start."""
     process, ready = service_process
-    service = Service(ready, process.process.pid)
+    service = Service(ready, process)
     yield service
     restored = service.change(**msgspec.to_builtins(Settings()))
     assert restored.status_code == 200, restored.text

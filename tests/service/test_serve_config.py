@@ -150,7 +150,7 @@ def test_that_the_service_takes_a_place_beside_the_applications_of_others(
 
         process = ServiceProcess(*beside, "--route-prefix", "/mine", "--name", "mine")
         try:
-            service = Service(process.wait_until_ready(), process.process.pid)
+            service = Service(process.wait_until_ready(), process)
             assert service.url == f"{url}/mine"
             assert service.complete("41").json()["choices"][0]["text"] == "42"
             assert service.change(max_batch_size=3).json()["settings"]["max_batch_size"] == 3

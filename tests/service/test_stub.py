@@ -17,6 +17,7 @@ import pytest
 import requests
 
 from service.commands import remote
+from service.messages.life import ProcessLost
 from service.messages.pipes import our_python
 from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
@@ -148,7 +149,12 @@ async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service,
         (text,) = await asked(service, "a stub:lost")
         await reader.read_until(lambda frame: any(replica.pid != before for replica in frame.replicas))
     assert "the prompt asked for this" in text
+    assert is_said_to_be_lost("The last replica", service)
     assert await asked(service, "after it") == [answer_to("after it")]
+
+
+def is_said_to_be_lost(name: str, service: Service) -> bool:
+    return service.process.wait_until(lambda state: state == ProcessLost(name=name)) is not None
 
 
 def beside(replica: int, name: str) -> psutil.Process:
@@ -179,6 +185,7 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
         after = await reader.read_until(
             lambda frame: bool(reader.missed) and any(each.ledger.completed == completed for each in frame.replicas)
         )
+        assert is_said_to_be_lost("The hub, which reports what runs,", service)
         assert after.in_force.version == changed["version"]
         assert (after.replicas[0].replica, after.replicas[0].pid) == (before.replica, before.pid)
         assert not any(before.replica in frame.gone_replicas for frame in reader.frames)
@@ -215,6 +222,7 @@ async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
         beside(before.pid, "ProxyActor").kill()
         answered = len(reader.frames)
         after = await reader.read_until(lambda frame: len(reader.frames) > answered + 1 and bool(frame.replicas))
+    assert is_said_to_be_lost("Ray Serve's proxy", service)
     assert (after.replicas[0].replica, after.replicas[0].pid) == (before.replica, before.pid)
     assert await asked(service, "after it") == [answer_to("after it")]
 

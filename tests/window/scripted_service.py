@@ -2,7 +2,8 @@
 
 It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
 service's own. A "token" is a word and takes `--step-s`. Redeployments are make-believe, and a fifth replica cannot
-start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signals `HANG_UP` and `LOSE_MAIN`.
+start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signals
+`HANG_UP`, `LOSE_REPLICA` and `LOSE_MAIN`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from service.batching.rules import Rules
 from service.messages.life import (
     Failed,
     LoadProgress,
+    ProcessLost,
     Ready,
     ServiceAbout,
     ServiceState,
@@ -55,6 +57,7 @@ STAGES = (
 )
 INSTANCE = os.urandom(4).hex()
 HANG_UP = signal.SIGUSR1  # breaks every connection and takes no other, as a process does that is about to die
+LOSE_REPLICA = signal.SIGHUP  # says that a replica ended, and stops until the signal to go on
 LOSE_MAIN = signal.SIGUSR2  # says that the main process died, while what stands for the replicas answers what it holds
 
 
@@ -298,6 +301,11 @@ class Scripted:
         return web.Response(body=msgspec.json.encode(self.about), content_type="application/json")
 
 
+def lose_replica() -> None:
+    say(ProcessLost(name="The last replica"))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 async def serve(options: argparse.Namespace) -> None:
     settings = Settings(
         formation=options.formation,
@@ -314,6 +322,7 @@ async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     if not options.deaf:
         loop.add_signal_handler(signal.SIGTERM, wanted.set)
+    loop.add_signal_handler(LOSE_REPLICA, lose_replica)
     loop.add_signal_handler(LOSE_MAIN, lambda: say(Failed(reason="The main process ended.")))
     await loop.connect_read_pipe(lambda: Parent(wanted), sys.stdin)
     try:

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from tests.window.conftest import MakeBatchscope
+from tests.window.scripted_service import LOSE_REPLICA
 from tests.window.test_app import kill_service, loaded, outcomes, rows
 
 
@@ -44,3 +45,21 @@ def test_that_a_late_service_is_shown_as_last_heard_and_nothing_has_failed(
     assert batchscope.errors == []
     assert list(history.outages) == []
     assert [silence.text.rpartition(" for ")[0] for silence in history.silences] == ["r1 silent"]
+
+
+@pytest.mark.promise("T07")
+def test_that_a_process_that_ended_is_named_until_another_answers(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = loaded(qtbot, make_batchscope)
+    verdict, log = batchscope.window.verdict, batchscope.window.log
+
+    kill_service(batchscope, LOSE_REPLICA)
+    qtbot.waitUntil(lambda: verdict.text.startswith("The last replica ended "))
+    assert verdict.text.endswith(" ago: Ray Serve starts another.")
+    assert "The last replica ended unexpectedly. Ray Serve starts another." in log.text()
+
+    kill_service(batchscope, signal.SIGCONT)
+    qtbot.waitUntil(lambda: "replica" not in verdict.text)
+    qtbot.waitUntil(lambda: outcomes(batchscope) == ["done"] * 20)
+    assert batchscope.errors == []
