@@ -189,7 +189,7 @@ class ServiceController(QObject):
             self._on_used()
 
     def _on_load_refused(self, sentence: str) -> None:
-        self._window.load.set_note(sentence)
+        self._window.load.show_refusal(sentence)
         self._complain(sentence)
 
     def _complain(self, sentence: str) -> None:

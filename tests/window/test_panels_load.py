@@ -336,6 +336,18 @@ class TestOutcome:
                 [counts] = [each for each in load.findChildren(ElidedLabel) if " sent, " in each.text()]
                 assert counts.shown_text == counts.text()
 
+    def test_that_why_a_load_was_stopped_is_said_until_more_is_sent(self, load: LoadPanel) -> None:
+        why = "The load was stopped. http://127.0.0.1:8000 cannot be reached: connection refused."
+        load.show_running(Poisson(rate_per_s=4.0))
+        load.show_totals(ClientTotals(sent=31), 0.84)
+        load.show_refusal(why)
+        load.show_running(None)
+        for failed in (20, 22):  # the last ones that were sent end
+            load.show_totals(ClientTotals(sent=33, failed=failed), 0.84)
+            assert why in texts(load)
+        load.show_totals(ClientTotals(sent=34, failed=22), 0.84)
+        assert "34 sent, 22 failed" in texts(load)
+
     def test_that_run_waits_for_the_service_and_says_so(self, load: LoadPanel) -> None:
         load.set_can_run(False, "Waits for the service.")
         assert not load.button.isEnabled()
