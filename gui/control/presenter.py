@@ -164,12 +164,12 @@ class Presenter(QObject):
             is_held = is_present and self._is_held
             situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction, is_held)
             judged = self._standing.take(situation, now_s) if is_present else verdict(situation)
-        if is_present and (self._announced is not None or self._window.notice.invites):
-            judged = self._announced or (READY_ELSEWHERE if history.server else READY)
+            if is_present and (self._announced is not None or self._window.notice.invites):
+                judged = self._announced or (READY_ELSEWHERE if history.server else READY)
         is_unloaded = history.load is None or history.load.pattern is None
-        offers_load = self._window.notice.invites  # then the notice has the button
-        can_load = is_present and is_unloaded and not offers_load and not history.closed
-        self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)
+        is_offered = self._window.notice.invites  # by a button of the notice
+        is_taken = is_offered or history.closed or self._window.is_reserved
+        self._window.verdict.show_verdict(judged, self._can_change(at_s), is_present and is_unloaded and not is_taken)
         self._window.findings.set_said(judged.finding, judged.mend)
         return judged
 

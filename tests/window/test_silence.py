@@ -8,6 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
+from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope
 from tests.window.scripted_service import LOSE_REPLICA
 from tests.window.test_app import kill_service, loaded, outcomes, rows
@@ -63,3 +64,16 @@ def test_that_a_process_that_ended_is_named_until_another_answers(
     qtbot.waitUntil(lambda: "replica" not in verdict.text)
     qtbot.waitUntil(lambda: outcomes(batchscope) == ["done"] * 20)
     assert batchscope.errors == []
+
+
+def test_that_a_service_that_nothing_was_asked_of_yet_is_not_called_ready_meanwhile(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted())
+    batchscope.window.toolbar.take_step()
+    qtbot.waitUntil(lambda: batchscope.window.verdict.text.startswith("Ready: "))
+
+    kill_service(batchscope, LOSE_REPLICA)
+    qtbot.waitUntil(lambda: batchscope.window.verdict.text.startswith("The last replica ended "))
+    kill_service(batchscope, signal.SIGCONT)
+    qtbot.waitUntil(lambda: batchscope.window.verdict.text.startswith("Ready: "))

@@ -73,6 +73,12 @@ def test_that_a_running_service_without_a_load_offers_to_run_it(live: Batchscope
         named(live.window.verdict, QPushButton, "Run load").click()
 
 
+def test_that_a_service_that_a_lesson_has_to_itself_is_offered_no_load(live: Batchscope) -> None:
+    live.window.reserve("the lesson")
+    assert show(live, SyntheticRun(3.0, (Step(0.0, 0.0, Settings()),))).startswith("No load yet")
+    assert live.window.verdict.button.isHidden()
+
+
 def test_that_its_number_is_the_one_of_the_row_also_where_findings_are_newer(live: Batchscope) -> None:
     show(live, DRAINS, 28.0)
     live.composition.history.become(filled_history(DRAINS, 29.0)[0])
