@@ -190,14 +190,19 @@ class Supervisor:
     async def _report_lost(self, driver: int) -> None:
         """Report when of a kind of processes that Ray Serve replaces the last one has ended."""
         before: set[str] = set()
-        while True:
+        driver_end = asyncio.create_task(ended(driver))
+        while not driver_end.done():
             kinds = replaced_processes(driver)
-            for name in before.difference(kinds.values()):
+            lost, before = before.difference(kinds.values()), set(kinds.values())
+            if lost:
+                await asyncio.sleep(2 * CAUSE_LIMIT_S)  # they end with a vital process, too
+            if self._end.done():
+                return
+            for name in lost:
                 self._lines.put(ProcessLost(name=name))
-            before = set(kinds.values())
-            ends = [asyncio.create_task(ended(pid)) for pid in (driver, *kinds)]
+            ends = [asyncio.create_task(ended(pid)) for pid in kinds]
             look_again_s = REPLACED_POLL_S if len(before) < len(REPLACED) else None
-            await asyncio.wait(ends, timeout=look_again_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([driver_end, *ends], timeout=look_again_s, return_when=asyncio.FIRST_COMPLETED)
             for each in ends:
                 each.cancel()
 
