@@ -20,7 +20,7 @@ from gui.panels.views import COMPARE, GOAL
 from gui.session.lifecycle import LifeCycle
 from service.messages.load import ClosedLoop
 from service.messages.objectives import Objectives
-from service.messages.settings import PLACES_FOR_REQUESTS, Settings, SettingsChange
+from service.messages.settings import PLACES_FOR_REQUESTS, Scale, Settings, SettingsChange
 from tests.synthetic_run import Step, SyntheticRun, filled_history
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
@@ -40,6 +40,14 @@ def loaded(batchscope: Batchscope) -> Iterator[Batchscope]:
     composition.session.state = LifeCycle.RUNNING
     yield batchscope
     composition.session.state = LifeCycle.NOT_STARTED
+
+
+@pytest.fixture
+def running(qtbot: QtBot, batchscope: Batchscope) -> Batchscope:
+    """The window with a service that answers and runs few requests at a time."""
+    batchscope.window.batching.redeployment.show_scale(Scale(max_ongoing_requests=FEW + PLACES_FOR_REQUESTS))
+    start_service(qtbot, batchscope)
+    return batchscope
 
 
 def goal_view(batchscope: Batchscope) -> GoalView:
@@ -159,7 +167,7 @@ def test_that_a_search_ends_with_the_window(qtbot: QtBot, loaded: Batchscope) ->
 
 
 def test_that_the_best_are_measured_in_compare(qtbot: QtBot, running: Batchscope) -> None:
-    batchscope = under_load(qtbot, running)
+    batchscope = under_load(qtbot, running, CALM_USERS)
     view = searched(qtbot, batchscope, 30.0)
     qtbot.mouseClick(view.results.measure, Qt.MouseButton.LeftButton)
     assert batchscope.window.views.key == COMPARE
@@ -172,17 +180,21 @@ def test_that_the_best_are_measured_in_compare(qtbot: QtBot, running: Batchscope
         qtbot.mouseClick(compare.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
 
 
-def under_load(qtbot: QtBot, running: Batchscope, batches: int = 40) -> Batchscope:
+BUSY_USERS = ClosedLoop(users=8)
+CALM_USERS = ClosedLoop(users=2, think_s=0.1)  # few requests a second are quickly simulated
+
+
+def under_load(qtbot: QtBot, running: Batchscope, users: ClosedLoop = BUSY_USERS, batches: int = 40) -> Batchscope:
     """Until that many batches have run; 40 are enough to predict from."""
     window, history = running.window, running.composition.history
-    window.load.set_load(ClosedLoop(users=8), 4)
+    window.load.set_load(users, 4)
     window.load.toggle()
     qtbot.waitUntil(lambda: len(history.batches.columns) > batches)
     return running
 
 
 def test_that_what_was_found_can_be_applied(qtbot: QtBot, running: Batchscope) -> None:
-    view = searched(qtbot, under_load(qtbot, running), 30.0)
+    view = searched(qtbot, under_load(qtbot, running, CALM_USERS), 30.0)
     best = view.results.chosen_candidate
     assert best is not None
     qtbot.mouseClick(view.results.apply, Qt.MouseButton.LeftButton)
