@@ -44,8 +44,8 @@ def loaded(batchscope: Batchscope) -> Iterator[Batchscope]:
 
 @pytest.fixture
 def running(qtbot: QtBot, batchscope: Batchscope) -> Batchscope:
-    """The window with a service that answers and runs few requests at a time."""
-    batchscope.window.batching.redeployment.show_scale(Scale(max_ongoing_requests=FEW + PLACES_FOR_REQUESTS))
+    """The window with a service that answers, of which only the smallest batches are searched."""
+    batchscope.window.batching.redeployment.show_scale(Scale(max_ongoing_requests=2 + PLACES_FOR_REQUESTS))
     start_service(qtbot, batchscope)
     return batchscope
 
