@@ -177,7 +177,17 @@ def test_that_nothing_is_judged_of_a_service_that_has_stopped() -> None:
     history.mark_stop()
     found = verdict(situation(history))
     assert (found.state, found.mend) == ("idle", None)
-    assert found.text == f"The service has stopped: its last request ended {found.number} ago."
+    assert found.text == f"The service has stopped: the last request ended {found.number} ago."
+
+
+def test_that_a_service_that_a_window_has_left_is_not_said_to_have_stopped() -> None:
+    history, _ = filled_history(DRAINS, 25.0)
+    history.mark_left()
+    found = verdict(situation(history))
+    assert found.text == f"Detached from the service: the last request ended {found.number} ago."
+    history.service_started()
+    history.mark_stop()
+    assert verdict(situation(history)).text.startswith("The service has stopped: ")
 
 
 def test_that_a_failure_is_said_before_all_else() -> None:

@@ -367,10 +367,9 @@ def _idle(of: Situation) -> Verdict | None:
 
 
 def _stopped(of: Situation) -> Verdict:
+    what = "Detached from the service" if of.history.is_left else "The service has stopped"
     since = _since_the_last(of)
-    if not since:
-        return Verdict("idle", "The service has stopped")
-    return Verdict("idle", "The service has stopped: its last request ended ", since, " ago")
+    return Verdict("idle", f"{what}: the last request ended ", since, " ago") if since else Verdict("idle", what)
 
 
 def _since_the_last(of: Situation) -> str:

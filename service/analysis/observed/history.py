@@ -52,6 +52,7 @@ class History:
         replicas: the latest status of each replica that has not ended.
         unit: name of the tokens of requests and batches, in the plural.
         ready: what the service has said of itself; ``None`` where that is not known.
+        is_left: whether the service runs on as far as is known, and is looked at no longer.
         behind_s: age of the latest frame when it came.
         first_s, last_s: of the first and the latest frame.
         kept_s: age of the oldest data that are kept.
@@ -108,6 +109,7 @@ class History:
         self.sender_clock = ClockOffset(self._clock_id)
         self._service = 0
         self._ended_s = -np.inf  # the latest end of a service
+        self.is_left = False
         self._begun_s: list[float] = []  # lower bounds of the services' begins: the end of the one before
         self._last_number = 0
         self._service_id = ""
@@ -209,6 +211,7 @@ class History:
     def mark_left(self) -> None:
         """Note that a service which runs on is looked at no longer: what becomes of requests under way is not known."""
         self._end_service(self.now_s(), "cancelled", "Nobody looked at the service until its end.")
+        self.is_left = True
         self.revision += 1
 
     def mark_failure(self, at_s: float | None = None) -> None:
@@ -414,7 +417,7 @@ class History:
         self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)
 
     def _end_service(self, at_s: float, state: RequestState = "failed", why: str = "The service stopped.") -> None:
-        self._ended_s = at_s
+        self._ended_s, self.is_left = at_s, False
         self.requests.close(self.requests.open_rows().tolist(), at_s, why, state)
         self.batches.close(at_s)
         self.replicas = ()
