@@ -35,6 +35,18 @@ def test_that_a_legend_has_its_values_in_a_small_window(
     assert not header.shown_values
 
 
+WITH_LIMIT = latency.declared(latency.ANSWER, Objectives(latency_s=2.0))
+
+
+def with_chooser(qtbot: QtBot, plot: Declaration, width: int) -> tuple[Header, MeasureChooser]:
+    header, chooser = Header(plot), MeasureChooser()
+    qtbot.addWidget(header)
+    header.put(chooser)
+    header.resize(width, header.height())
+    header.show()
+    return header, chooser
+
+
 @pytest.mark.parametrize("width", [HALF_OF_A_SMALL_WINDOW, 427, 600])
 def test_that_a_chooser_leaves_room_for_names_that_come_later(qtbot: QtBot, theme: Theme, width: int) -> None:
     header = Header(latency.HISTOGRAM)
@@ -48,11 +60,7 @@ def test_that_a_chooser_leaves_room_for_names_that_come_later(qtbot: QtBot, them
 
 
 def test_that_a_chooser_is_brief_before_the_legend_drops_its_values(qtbot: QtBot, theme: Theme) -> None:
-    header, chooser = Header(latency.PLOT), MeasureChooser()
-    qtbot.addWidget(header)
-    header.put(chooser)
-    header.resize(520, header.height())
-    header.show()
+    header, chooser = with_chooser(qtbot, latency.PLOT, 520)
     readout = {"p50": "0.62", "p95": "1.24", "p99": "1.80"}
     header.show_readout(readout)
     assert header.shown_values == readout
@@ -67,23 +75,15 @@ def words_of(chooser: MeasureChooser) -> list[str]:
 
 
 def test_that_a_chooser_makes_room_for_an_entry_that_comes_later(qtbot: QtBot, theme: Theme) -> None:
-    header, chooser = Header(latency.PLOT), MeasureChooser()
-    qtbot.addWidget(header)
-    header.put(chooser)
-    header.resize(460, header.height())
-    header.show()
+    header, chooser = with_chooser(qtbot, latency.PLOT, 460)
     before = words_of(chooser)
-    header.declare(latency.declared(latency.ANSWER, Objectives(latency_s=2.0)))
+    header.declare(WITH_LIMIT)
     assert header.shown_names == ["p50", "p95", "p99", "≤ 2 s"]
     assert sum(map(len, words_of(chooser))) < sum(map(len, before))
 
 
 def test_that_a_chooser_is_as_before_once_the_type_is(qtbot: QtBot, theme: Theme) -> None:
-    header, chooser = Header(latency.PLOT), MeasureChooser()
-    qtbot.addWidget(header)
-    header.put(chooser)
-    header.resize(480, header.height())
-    header.show()
+    _header, chooser = with_chooser(qtbot, latency.PLOT, 480)
     before = words_of(chooser), chooser.geometry()
     theme.set_large(True)
     qtbot.waitUntil(lambda: (words_of(chooser), chooser.geometry()) != before)
@@ -92,11 +92,7 @@ def test_that_a_chooser_is_as_before_once_the_type_is(qtbot: QtBot, theme: Theme
 
 
 def test_that_a_chooser_keeps_its_words_where_fewer_would_save_no_name(qtbot: QtBot, theme: Theme) -> None:
-    header, chooser = Header(latency.declared(latency.ANSWER, Objectives(latency_s=2.0))), MeasureChooser()
-    qtbot.addWidget(header)
-    header.put(chooser)
-    header.resize(370, header.height())
-    header.show()
+    header, chooser = with_chooser(qtbot, WITH_LIMIT, 370)
     assert header.shown_names == []
     assert sum(map(len, words_of(chooser))) > sum(len(each.briefest) for each in latency.MEASURES.values())
 
