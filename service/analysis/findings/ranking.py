@@ -14,6 +14,7 @@ from service.analysis.findings.rules import disturbed, formation, load, queueing
 from service.analysis.findings.verdict import LAST_RESORT
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
+from service.analysis.predict import cost
 from service.messages.text import counted, seconds
 
 Rule = Callable[[Facts], Finding | None]
@@ -89,8 +90,8 @@ LEAST_MOMENTS: Final = 3  # a finding of fewer moments in a row is passed over: 
 
 def prepare() -> None:
     """Import what the first findings need, which takes about a second."""
-    for name in ("scipy.optimize", "scipy.stats"):
-        import_module(name)
+    cost.prepare()
+    import_module("scipy.stats")
 
 
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
