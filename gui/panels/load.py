@@ -53,7 +53,8 @@ class LoadPanel(QWidget):
         self._can_run = False
         self._why = ""
         self._lag_p99_ms: float | None = None
-        self._refusal, self._sent_then = "", -1
+        self._refusal = ""
+        self._sent_when_refused: int | None = None  # not known before the next report
         self._generates = True
         self._create()
         below = column(row(self._sent, None, self._lag), self._repeats, gap=tokens.GAP_1)
@@ -188,7 +189,7 @@ class LoadPanel(QWidget):
 
     def show_refusal(self, sentence: str) -> None:
         """Say why a load has stopped or a command was not sent, until more is sent."""
-        self._refusal, self._sent_then = sentence, -1
+        self._refusal, self._sent_when_refused = sentence, None
         self.set_note(sentence)
 
     def show_running(self, pattern: Pattern | None, is_paused: bool = False) -> None:
@@ -202,9 +203,9 @@ class LoadPanel(QWidget):
         parts = [f"{totals.sent} sent", *(f"{n} {what}" for n, what in losses if n)]
         if len(parts) == 1:
             parts.append("0 dropped")
-        if self._running is not None or self._sent_then not in (-1, totals.sent):
+        if self._running is not None or self._sent_when_refused not in (None, totals.sent):
             self._refusal = ""
-        self._sent_then = totals.sent
+        self._sent_when_refused = totals.sent
         self._sent.setText(self._refusal or ", ".join(parts))
         self._repeats.setText(f"{totals.differing} of {totals.repeated} repeated answers differ")
         self._repeats.setVisible(totals.repeated > 0)
