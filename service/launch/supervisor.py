@@ -44,7 +44,10 @@ REPLACED: Final = {
     r"ray::ServeReplica:.*:Hub\b": "The hub, which reports what runs,",
     r"ray::ServeReplica:": "The last replica",
 }
-"""Names for the user of the kinds of processes that Ray Serve starts anew, by their titles, which end with a method."""
+"""Kinds of processes that Ray Serve starts anew: their names for the user, by the titles that Ray gives them.
+
+A method may be the end of a title. The first that matches counts.
+"""
 
 TRY_AGAIN: Final = "Start the service again; its log says more."
 

@@ -2,8 +2,8 @@
 
 It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
 service's own. A "token" is a word and takes `--step-s`. Redeployments are make-believe, and a fifth replica cannot
-start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signals
-`HANG_UP`, `LOSE_REPLICA` and `LOSE_MAIN`.
+start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signals `HANG_UP`, `LOSE_REPLICA` and
+`LOSE_MAIN`.
 """
 
 from __future__ import annotations

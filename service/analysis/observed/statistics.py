@@ -66,12 +66,13 @@ def waited_before(history: History, at_s: float) -> bool:
     counts = regimes == regime.number
     worked_off_s = _worked_off_s(history, regime, end_s)
     since = counts & (finished_s - latency_s >= worked_off_s)
-    if since.any():
-        return bool(np.percentile(latency_s[since], 95) < np.percentile(latency_s[counts], 95) / 2)
     if not counts.any():
         return False
+    p95_s = np.percentile(latency_s[counts], 95)
+    if since.any():
+        return bool(np.percentile(latency_s[since], 95) < p95_s / 2)
     within_s = np.minimum(latency_s, finished_s - regime.start_s)[counts]
-    return bool(np.percentile(within_s, 95) < np.percentile(latency_s[counts], 95) * 2 / 3)
+    return bool(np.percentile(within_s, 95) < p95_s * 2 / 3)
 
 
 def _worked_off_s(history: History, regime: Regime, until_s: float) -> float:
