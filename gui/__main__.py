@@ -41,11 +41,11 @@ def main() -> int:
 
 def _words_to_open(words: list[str]) -> list[str]:
     """The command line that opens what `batchscope lesson` names; empty where there is nothing to open."""
-    from service.analysis.lesson.file import begun, path_of, shipped
+    from service.analysis.lesson.file import begun, number_of, path_of, shipped
     from service.messages.text import UserError
 
     if not words:
-        print("\n".join(f"{path.stem.partition('-')[0]:>3}  {title}" for title, path in shipped().items()))
+        print("\n".join(f"{number_of(path):>3}  {title}" for title, path in shipped().items()))
         print("batchscope lesson NUMBER takes one, batchscope lesson FILE.md another; lesson new FILE.md begins one.")
         return []
     try:

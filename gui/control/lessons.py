@@ -25,7 +25,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_for_file
-from service.analysis.lesson.file import SUFFIX, path_of, read, shipped
+from service.analysis.lesson.file import SUFFIX, number_of, path_of, read, shipped
 from service.analysis.lesson.lesson import Lesson, Run, filled
 from service.analysis.observed.register import REGISTER, Figures
 from service.analysis.predict.predict import Prediction
@@ -123,8 +123,8 @@ class Lessons(QObject):
     def _found(self) -> list[Entry]:
         """What Ctrl+K finds of lessons."""
         lessons = [
-            Entry(f"Lesson: {title}", "Take it, on the service", partial(self.open, p))
-            for title, p in shipped().items()
+            Entry(f"Lesson {number_of(path)}: {title}", "Take it, on the service", partial(self.open, path), "Lesson")
+            for title, path in shipped().items()
         ]
         return [*lessons, Entry("Open a lesson", "From a file of your own", self.ask_for_file)]
 

@@ -22,11 +22,13 @@ class Entry(NamedTuple):
     Attributes:
         about: a sentence that says what it is.
         does: what Return does; ``None`` where the sentence is all there is.
+        series: how the titles of a series begin, which is found in its order.
     """
 
     title: str
     about: str
     does: Callable[[], object] | None = None
+    series: str = ""
 
     def is_found(self, words: Sequence[str]) -> bool:
         """Whether all of these, in lower case, stand in it."""
@@ -83,7 +85,7 @@ class Finder(QDialog):
         words = text.casefold().split()
         found = [entry for entry in self._entries if entry.is_found(words)]
         if words:  # names before sentences, and short ones first, of which the words are more
-            found.sort(key=lambda entry: (not entry.is_named(words), len(entry.title)))
+            found.sort(key=lambda entry: (not entry.is_named(words), len(entry.series or entry.title)))
         self._found = found
         self.list.clear()
         for entry in self._found:

@@ -37,13 +37,17 @@ def test_that_it_holds_every_command_lesson_setting_and_term_once(find: Find) ->
     formations = [f"formation: {name}" for name in glossary.FORMATIONS]
     terms = [name for name in glossary.GLOSSARY if name not in glossary.FORMATIONS]
     plots = [f"{glossary.plot_title(name)}: how to read it" for name in glossary.PLOTS]
-    lessons = [*(f"Lesson: {title}" for title in shipped()), "Open a lesson"]
+    lessons = [*(f"Lesson {number}: {title}" for number, title in enumerate(shipped(), 1)), "Open a lesson"]
     without_keys = ["Follow the system's light and dark", "About Batchscope"]
     assert sorted(found) == sorted([*bound, *without_keys, *formations, *terms, *plots, *lessons])
 
 
 def test_that_all_words_count_and_names_come_before_sentences(find: Find) -> None:
     assert find("BATCH size").found[0] == "max_batch_size"
+
+
+def test_that_lessons_stand_in_their_order(find: Find) -> None:
+    assert find("lesson").found[:3] == [f"Lesson {n}: {title}" for n, title in enumerate(list(shipped())[:3], 1)]
 
 
 def test_that_return_does_what_is_found(find: Find, batchscope: Batchscope) -> None:

@@ -147,9 +147,14 @@ def begun(path: Path) -> Path:
     return path
 
 
+def number_of(path: Path) -> str:
+    """The number of a lesson that comes with the program, with which the name of its file begins."""
+    return path.stem.partition("-")[0]
+
+
 def path_of(word: str) -> Path:
     """The file that `word` names: a path, or the number or the name of one that comes with the program."""
-    found = [path for path in FOLDER.glob(f"*{SUFFIX}") if word in (path.stem, path.stem.partition("-")[0])]
+    found = [path for path in FOLDER.glob(f"*{SUFFIX}") if word in (path.stem, number_of(path))]
     return found[0] if found and not Path(word).exists() else Path(word)
 
 
