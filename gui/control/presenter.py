@@ -131,7 +131,10 @@ class Presenter(QObject):
         panel = self._window.findings
         panel.set_can_change(self._can_change(at_s))
         judged = self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
-        panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
+        listed = judged.listed(self._found)
+        if self._window.is_reserved:  # nothing can be changed, and advice would give away what a lesson asks
+            listed = [finding.observed for finding in listed]
+        panel.show_findings(listed, self._nothing_found(judged))
         self._plots.show_capacity(None if facts is None else CapacityLine.of(facts))
 
     def show_contentions(self) -> None:

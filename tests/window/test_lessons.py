@@ -138,6 +138,9 @@ def test_that_it_runs_asks_and_reveals_and_gives_the_settings_back(taught: Batch
     assert taught.window.load.pattern == ClosedLoop(users=6), "the panel shows the load of the lesson"
 
     go_on(qtbot, taught)
+    found = " ".join(texts(taught.window.findings))
+    assert "held a single request" in found
+    assert not re.search("Set max_batch_size|Expected|Change", found), "no advice gives away what is asked"
     field = named(panel, NumberField, "mean batch")
     assert field.number == pytest.approx(1.0), "a guess begins at what was seen"
     assert panel.next_button.isEnabled()

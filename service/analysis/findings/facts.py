@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
@@ -78,6 +78,16 @@ class Finding:
             return f"Undo v{self.undoes}"
         values = (f"{name} {setting_text(value)}".removeprefix("formation ") for name, value in self.change.items())
         return f"Apply {', '.join(values)}"
+
+    @property
+    def observed(self) -> Finding:
+        """What was seen, without what to do about it and what that is expected to give.
+
+        >>> slow = Finding("r", "warning", "Slow", evidence="p95 2 s.", advice="Use late.", expected="p95 1 s")
+        >>> slow.observed.evidence, slow.observed.advice, slow.observed.expected
+        ('p95 2 s.', '', '')
+        """
+        return replace(self, advice="", control=None, change=None, expected="", undoes=None)
 
 
 @dataclass(frozen=True)
