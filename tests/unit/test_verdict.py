@@ -124,6 +124,13 @@ def test_that_a_latency_that_a_backlog_left_behind_is_said_to_be_its() -> None:
     assert "backlog" not in verdict(situation(history)).text
 
 
+def test_that_no_backlog_is_where_a_steady_load_fills_the_next_batch() -> None:
+    steady = SyntheticRun(70.0, (Step(0.0, 6.0, Settings(max_batch_size=16)),), step_s=0.04, per_request_s=0.004)
+    found = said_at(steady, *(float(at_s) for at_s in range(20, 68, 4)))
+    assert "well" in {each.state for each in found}
+    assert not [each.text for each in found if "backlog" in each.text]
+
+
 def test_that_so_is_one_of_a_few_requests_that_had_waited_under_the_settings_before() -> None:
     """Fewer than a batch holds, so that no queue is worked off; but they had waited for long."""
     slow = Settings(max_batch_size=1)

@@ -29,6 +29,7 @@ LINGERING: Final = frozenset({"growing", "warned"})  # a finding may come and go
 LONGEST: Final = 90  # characters
 STANDS_S: Final = 2.0
 LAST_RESORT: Final = "requests_wait"  # said where nothing else says what requests wait for
+LEAST_BACKLOG: Final = 2  # times what runs at once; with more some wait for longer than the next batch
 LEAST_BACKLOG_S: Final = 1.0  # which is worked off sooner before it is read
 LEAST_FALL_S: Final = 3.0  # from which on the queue itself shows whether it falls
 FEW: Final = 1  # request of the start itself
@@ -349,7 +350,8 @@ def _well(of: Situation) -> Verdict | None:
     capacity = facts.capacity
     rest = f" of {capacity.words}" if capacity is not None and capacity.per_s >= answered else " requests/s"
     second = _p95_clause(of)
-    if second and (facts.queues.total.max() > facts.cap * facts.places or waited_before(of.history, of.at_s)):
+    is_backlog = facts.queues.total.max() > LEAST_BACKLOG * facts.cap * facts.places
+    if second and (is_backlog or waited_before(of.history, of.at_s)):
         second = f"; {of.p95} is still the backlog's"  # what was answered last had waited in it
     return Verdict("well", "All well: ", of.written["requests_per_s"], rest, second)
 
