@@ -340,7 +340,8 @@ async def _held(url: str, bench: Bench) -> tuple[Result, list[str], int]:
     command = our_python("service", "hold", "--url", url, "--objective", *wanted)
     holding = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=ENVIRONMENT)
     assert holding.stdout is not None
-    await holding.stdout.readline()  # that it has begun, which takes the engine seconds of a core
+    if not await holding.stdout.readline():  # that it has begun, which takes the engine seconds of a core
+        sys.exit("Hold has not begun, for the reason above.")
     result = await _asked(url, bench)
     holding.send_signal(signal.SIGINT)
     said, _ = await holding.communicate()
