@@ -104,6 +104,7 @@ class OnTheService:
         self.capacity_per_s: float | None = None
         self._measured: Settings | None = None  # the settings under which the capacity is being measured
         self._to_begin: tuple[Step, Run] | None = None  # once it is
+        self._load: RunLoad | None = None  # that waits for its settings
         self._before: tuple[Settings, ChosenLoad] | None = None  # the user's, once the lesson has changed them
         self._asked_s = self._since_s = 0.0
         self._begun_s = 0.0  # on the service's clock
@@ -134,12 +135,21 @@ class OnTheService:
 
     def _put_in_force(self, settings: Settings, load: RunLoad | None) -> None:
         self._asked_s = self._since_s = time.monotonic()
+        self._load = load
         self._session.change_settings(msgspec.to_builtins(settings))
         if load is None:
             self._session.stop_load()
         else:
             self._window.load.set_load(load.pattern, load.max_tokens, load.prompt_words)
-            self._session.run_load(load)
+            self._load_once_in_force(settings)
+
+    def _load_once_in_force(self, settings: Settings) -> None:
+        """Run the load that waits, none of whose requests is to be in a batch of the settings before."""
+        in_force = self._session.history.in_force
+        is_in_force = in_force is not None and in_force.settings == settings
+        if self._load is not None and (is_in_force or time.monotonic() - self._asked_s >= LATEST_S):
+            self._session.run_load(self._load)
+            self._load = None
 
     def left_s(self, run: Run) -> float | None:
         if self._measured is not None:
@@ -155,6 +165,7 @@ class OnTheService:
 
     def _left_s(self, settings: Settings, for_s: float, is_loaded: bool) -> float | None:
         """From the first batch of the settings on, until the time is over and the figures to be kept are there."""
+        self._load_once_in_force(settings)
         now_s, history = time.monotonic(), self._session.history
         regime = history.batches.regime_at(history.now_s())
         has_begun = regime is not None and regime.settings == settings
@@ -185,7 +196,7 @@ class OnTheService:
 
     def forget(self) -> None:
         """What is known of a service that has ended is not true of the next."""
-        self.capacity_per_s = self._measured = None
+        self.capacity_per_s = self._measured = self._load = None
 
     def leave(self) -> None:
         self.forget()

@@ -353,6 +353,16 @@ def refusing_without(token: str) -> Middleware:
     return check
 
 
+def adopting_after(delay_s: float) -> Middleware:
+    @web.middleware
+    async def wait(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method == "PUT":
+            await asyncio.sleep(delay_s)
+        return await handler(request)
+
+    return wait
+
+
 async def stamp(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["X-Batchscope-Instance"] = INSTANCE
 
@@ -360,7 +370,7 @@ async def stamp(_: web.Request, response: web.StreamResponse) -> None:
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
     scale = Scale(replicas=options.replicas, max_ongoing_requests=options.max_ongoing_requests)
     scripted = Scripted(settings, scale, options.step_s, options.gather_s, options.closed, about(options.workload))
-    app = web.Application(middlewares=[refusing_without(options.token)])
+    app = web.Application(middlewares=[refusing_without(options.token), adopting_after(options.adopts_s)])
     app.on_response_prepare.append(stamp)
     app.add_routes(
         [
@@ -419,6 +429,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--max-batch-size", type=int, default=16)
     parser.add_argument("--batch-wait-timeout-s", type=float, default=0.05)
     parser.add_argument("--max-queued-requests", type=int, default=256)
+    parser.add_argument("--adopts-s", type=float, default=0.0, help="what passes before changed settings are in force")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--max-ongoing-requests", type=int, default=100_000)
     parser.add_argument("--on-port", type=int, default=0)

@@ -115,6 +115,21 @@ def settings_in_force(batchscope: Batchscope) -> Settings:
     return in_force.settings
 
 
+def test_that_none_of_its_load_is_in_a_batch_of_the_settings_before(
+    make_batchscope: MakeBatchscope, small: Path, qtbot: QtBot
+) -> None:
+    batchscope = make_batchscope(scripted("--step-s=0.004", "--adopts-s=0.5", settings=USERS))
+    start_service(qtbot, batchscope)
+    batchscope.window.prompts.set_prompts(["one"])
+    batchscope.window.prompts.set_copies(1)
+    batchscope.window.prompts.fire()
+    batches = batchscope.composition.history.batches.columns
+    qtbot.waitUntil(lambda: len(batches) == 1)  # the load's process runs now, and would be quicker than a change
+    batchscope.composition.open(small)
+    go_on(qtbot, batchscope)
+    assert set(batches["size"]) == {1}
+
+
 def test_that_it_stands_in_the_place_of_prompts_and_requests_and_has_the_one_stressed_button(
     taught: Batchscope,
 ) -> None:
