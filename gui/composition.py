@@ -126,7 +126,14 @@ class Composition(QObject):
         self.compare = CompareController(view, self.session, lambda: self._choices.load)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
-        self.compare.busy_changed.connect(lambda is_busy: self._window.reserve(COMPARISON if is_busy else ""))
+        self.compare.busy_changed.connect(self._on_comparing)
+
+    def _on_comparing(self, is_busy: bool) -> None:
+        """Let a comparison have the service to itself: whatever else moves settings and load ends."""
+        if is_busy:
+            self.show_me.end()
+            self.lessons.end()
+        self._window.reserve(COMPARISON if is_busy else "")
 
     def _add_goal(self) -> None:
         view = GoalView(self.history)
@@ -134,7 +141,7 @@ class Composition(QObject):
         self.goal = GoalController(view, self.session, self.plots, shown, prompts)
         self._window.views.put(GOAL, view)
         self.presenter.numbers_shown.connect(self.goal.refresh)
-        self.compare.busy_changed.connect(self.goal.set_measuring)
+        self._window.reserved.connect(self.goal.set_reserved)
         self.goal.config_wanted.connect(partial(self.compare.ask_where, "serve", "yaml"))
         self.goal.measuring_wanted.connect(self._measure)
         self.goal.goal_wanted.connect(self._window.load.objectives.set_objectives)
@@ -153,7 +160,6 @@ class Composition(QObject):
         self.lessons = Lessons(self._window, self.plots, self.session, self.presenter, self.recordings)
         self.lessons.failed.connect(self.complain)
         self.lessons.opened.connect(self.show_me.end)
-        self.compare.busy_changed.connect(lambda is_busy: self.lessons.end() if is_busy else None)
 
     def open(self, path: Path) -> None:
         """Begin a lesson, or show a recording."""

@@ -54,6 +54,7 @@ class MainWindow(QWidget):
 
     recording_dropped = Signal(Path)  # the first recording among the files that were dropped on the window
     first_shown = Signal()  # once, after the first frame
+    reserved = Signal(str)  # what has the service to itself from now on; "" where nothing has any more
     show_me_wanted = Signal()  # or, while that is played, its end
     details_closed = Signal()  # the user pressed Esc while details were shown
 
@@ -170,6 +171,7 @@ class MainWindow(QWidget):
         """Disable what would disturb the one that has the service to itself, or enable it again."""
         self._holder = holder
         self.show_life_cycle(*self._life_cycle)
+        self.reserved.emit(holder)
 
     def set_lost(self, is_lost: bool) -> None:
         """Disable what nobody would hear while a service cannot be reached, or enable it again."""

@@ -205,8 +205,8 @@ class CompareController(QObject):
             self._session.stop_load()
         self._running = controls
         controls.show_running(True)
+        self.busy_changed.emit(True)  # first, so that whatever ends by it disturbs no measurement
         self._process.start(self._session.at, task)
-        self.busy_changed.emit(True)
         self._show_what_can_be_done()
 
     def _apply(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.comparing.controller import BUSY, NEEDS_SERVICE
+from gui.comparing.controller import NEEDS_SERVICE
 from gui.comparing.goal import GoalView
 from gui.comparing.hold import HANDS_OFF
 from gui.plots.plot_stack import PlotStack
@@ -68,7 +68,8 @@ class GoalController(QObject):
         self._found: GoalSearch | None = None
         self._begun_s = 0.0  # the search
         self._service: ServiceFacts | None = None  # that was searched for
-        self._is_measuring = self._is_cancelled = False
+        self._holder = ""  # what has the service to itself
+        self._is_cancelled = False
         self._last_words, self._held = HANDS_OFF, session.history.objectives
         view.row.goal_wanted.connect(self.goal_wanted)
         view.row.search_wanted.connect(self._search_settings)
@@ -93,7 +94,10 @@ class GoalController(QObject):
         return self._hold.is_running
 
     def refresh(self) -> None:
-        """Bring what is shown of the service, and what can be done, up to date."""
+        """Bring what is shown of the service, and what can be done, up to date; let go of a goal that has changed."""
+        if self.is_holding and self._history.objectives != self._held:
+            self._last_words = GOAL_CHANGED
+            self.let_go()
         if not self._view.isVisible():
             return
         view, history = self._view, self._history
@@ -102,9 +106,6 @@ class GoalController(QObject):
             view.hold.latency.show_measure(view.row.measured)
         view.hold.latency.show_figures(self._shown())
         view.hold.show_ages()
-        if self.is_holding and history.objectives != self._held:
-            self._last_words = GOAL_CHANGED
-            self.let_go()
         self._show_what_can_be_done()
 
     def paint(self) -> None:
@@ -115,10 +116,10 @@ class GoalController(QObject):
     def set_empty(self, is_empty: bool) -> None:
         self._view.hold.latency.set_empty(is_empty)
 
-    def set_measuring(self, is_measuring: bool) -> None:
-        """While a comparison has the service to itself, nothing moves its settings."""
-        self._is_measuring = is_measuring
-        if is_measuring:
+    def set_reserved(self, holder: str) -> None:
+        """While something has the service to itself, nothing here moves its settings."""
+        self._holder = holder
+        if holder:
             self.let_go()
         self._show_what_can_be_done()
 
@@ -269,8 +270,8 @@ class GoalController(QObject):
     def _show_what_can_be_done(self) -> None:
         runs = self._session.state is LifeCycle.RUNNING
         fixed = self._history.fixed if runs else ""
-        is_free = runs and not self._is_measuring and not fixed
-        why = "" if is_free else fixed or (BUSY if runs else NEEDS_SERVICE)
+        is_free = runs and not self._holder and not fixed
+        why = "" if is_free else fixed or (f"Waits for {self._holder}." if runs else NEEDS_SERVICE)
         why_no_goal = why or ("" if self._history.objectives else NEEDS_GOAL)
         self._view.row.set_can_search(why_no_goal)
         self._view.results.set_can(apply=is_free, measure=is_free and not self._history.closed)

@@ -32,7 +32,8 @@ from service.analysis.predict.predict import Prediction
 from service.messages.text import UserError
 
 FILTER: Final = f"Lessons (*{SUFFIX})"
-HOLDER: Final = "the lesson, which sets them"
+HOLDER: Final = "the lesson, which needs the service to itself"
+TAKEN: Final = "A comparison runs. Stop it, or take the lesson once it is over."
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,9 @@ class Lessons(QObject):
 
     def open(self, path: Path) -> None:
         """Begin the lesson of this file."""
+        if self._window.is_reserved and not self.is_open:
+            self.failed.emit(TAKEN)
+            return
         try:
             lesson = read(path)
         except UserError as error:

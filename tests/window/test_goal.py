@@ -16,7 +16,7 @@ from gui.comparing.goal import GoalView
 from gui.comparing.goal_controller import GOAL_CHANGED, NEEDS_GOAL, NEEDS_REQUESTS
 from gui.comparing.hold import OFF, ON
 from gui.comparing.view import CompareView
-from gui.panels.views import COMPARE, GOAL
+from gui.panels.views import COMPARE, GOAL, LIVE
 from gui.session.lifecycle import LifeCycle
 from service.messages.load import ClosedLoop
 from service.messages.objectives import Objectives
@@ -235,6 +235,17 @@ def test_that_a_move_is_undone_with_one_click(qtbot: QtBot, running: Batchscope)
     qtbot.waitUntil(lambda: settings_in_force(running) == before)
 
 
+def test_that_nothing_is_held_or_searched_while_something_has_the_service_to_itself(running: Batchscope) -> None:
+    view = enter(running, 60.0)
+    assert view.hold.switch.isEnabled()
+    running.window.reserve("the lesson")
+    assert not view.hold.switch.isEnabled()
+    assert not view.row.button.isEnabled()
+    assert view.row.button.toolTip() == "Waits for the lesson."
+    running.window.reserve()
+    assert view.row.button.isEnabled()
+
+
 def test_that_the_verdict_says_how_the_goal_is_kept_and_offers_to_stop_hold(
     qtbot: QtBot, make_batchscope: MakeBatchscope
 ) -> None:
@@ -251,10 +262,12 @@ def test_that_the_verdict_says_how_the_goal_is_kept_and_offers_to_stop_hold(
     qtbot.waitUntil(is_kept)
     assert line.button.text() == "Stop Hold"
 
-    view.row.limit.entered.emit(50.0)
-    running.composition.goal.refresh()
+    running.window.views.show_view(LIVE)
+    running.window.load.objectives.set_objectives(Objectives(latency_s=50.0))
+    running.window.load.objectives.changed.emit(Objectives(latency_s=50.0))
     qtbot.waitUntil(lambda: not running.composition.goal.is_holding)
     assert view.hold.note.text() == GOAL_CHANGED
+    running.window.views.show_view(GOAL)
     qtbot.mouseClick(view.hold.switch.button(ON), Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: line.text.startswith("Goal kept"))
 

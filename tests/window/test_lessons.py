@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.control import lesson_stage
 from gui.control.arguments import Arguments
+from gui.control.lessons import TAKEN
 from gui.panels.finder import Finder
 from gui.panels.lesson import Answer, LessonPanel, RevealAxis
 from gui.session.lifecycle import LifeCycle
@@ -372,9 +373,23 @@ def test_that_show_me_gives_way_to_it(taught: Batchscope, qtbot: QtBot, small: P
     assert taught.composition.lessons.is_open
 
 
-def test_that_a_comparison_ends_it(taught: Batchscope) -> None:
+def test_that_a_comparison_ends_it_and_has_the_service_to_itself(taught: Batchscope, small: Path) -> None:
     taught.composition.compare.busy_changed.emit(True)
     assert not taught.composition.lessons.is_open
+    assert taught.window.is_reserved
+
+    taught.composition.open(small)
+    assert not taught.composition.lessons.is_open
+    assert taught.errors == [TAKEN]
+    taught.composition.compare.busy_changed.emit(False)
+    assert not taught.window.is_reserved
+
+
+def test_that_show_me_gives_way_to_a_comparison(taught: Batchscope) -> None:
+    taught.composition.lessons.end()
+    taught.window.show_me_wanted.emit()
+    taught.composition.compare.busy_changed.emit(True)
+    assert not taught.composition.show_me.is_playing
     taught.composition.compare.busy_changed.emit(False)
 
 
