@@ -23,6 +23,8 @@ class LifeCycle(Enum):
              └────────── STOPPING   │  FAILED ◀─────────┼──┘
                            ▲        └───┘ start         │
                            └────────────────────────────┘
+
+    Where another program stops it, NOT_STARTED follows upon STARTING and RUNNING, too.
     """
 
     NOT_STARTED = "not started"
@@ -55,7 +57,6 @@ _TRANSITIONS: Final[Mapping[tuple[LifeCycle, Event], LifeCycle]] = {
     (LifeCycle.RUNNING, Event.STOP_WANTED): LifeCycle.STOPPING,
     (LifeCycle.RUNNING, Event.DIED): LifeCycle.FAILED,
     (LifeCycle.STOPPING, Event.STOPPED): LifeCycle.NOT_STARTED,
-    (LifeCycle.STOPPING, Event.DIED): LifeCycle.NOT_STARTED,  # its end was asked for
     (LifeCycle.STARTING, Event.STOPPED): LifeCycle.NOT_STARTED,  # another program stopped it
     (LifeCycle.RUNNING, Event.STOPPED): LifeCycle.NOT_STARTED,
 }

@@ -223,12 +223,13 @@ class Session(QObject):
         self.start(self._start)
 
     def _on_service_died(self, reason: str) -> None:
-        if self.state is LifeCycle.STOPPING:
-            self._move(Event.DIED)
+        if self.state is LifeCycle.STOPPING:  # its end was asked for
+            self._is_service_stop_due = False
             self.logged.emit(reason)
+            self._on_service_stopped()
         else:
             self._fail(reason)
-        self._report_rest()
+            self._report_rest()
 
     def _fail(self, reason: str) -> None:
         requests = self.history.requests

@@ -130,9 +130,9 @@ class UserLoop:
         self._held_until_s: list[float] = []
 
     def start(self) -> None:
-        now = self._clock.now()
+        begun_s = self._clock.now() if self._paused_since_s is None else self._paused_since_s
         for _ in range(self._users - self._present):
-            self._continue(now, self._think_s() * self._share_of_first_thought())
+            self._continue(begun_s, self._think_s() * self._share_of_first_thought())
 
     def change(self, pattern: Pattern) -> bool:
         if not isinstance(pattern, ClosedLoop):

@@ -15,7 +15,7 @@ from gui.session.lifecycle import Event, InvalidTransitionError, LifeCycle, afte
         ([Event.START_WANTED, Event.READY, Event.STOP_WANTED, Event.STOPPED], LifeCycle.NOT_STARTED),
         ([Event.START_WANTED, Event.DIED], LifeCycle.FAILED),
         ([Event.START_WANTED, Event.READY, Event.DIED, Event.START_WANTED], LifeCycle.STARTING),
-        ([Event.START_WANTED, Event.STOP_WANTED, Event.DIED], LifeCycle.NOT_STARTED),
+        ([Event.START_WANTED, Event.READY, Event.STOPPED], LifeCycle.NOT_STARTED),
     ],
 )
 def test_that_events_lead_where_the_drawing_says(events: list[Event], end: LifeCycle) -> None:

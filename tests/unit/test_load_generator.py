@@ -365,6 +365,17 @@ class TestPause:
         bench.clock.advance(2)
         assert bench.intended_s[2:] == [111.0, 112.0]
 
+    def test_that_users_that_come_during_the_pause_begin_at_its_end(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=1))
+        bench.obey(PauseLoad())
+        bench.clock.advance(59)
+        bench.run(ClosedLoop(users=3))
+        bench.clock.advance(1)
+        assert bench.outstanding == 1
+        bench.obey(ResumeLoad())
+        bench.clock.advance(1)
+        assert bench.intended_s[1:] == [160.0, 160.0]
+
     def test_that_what_is_under_way_goes_on(self, bench: Bench) -> None:
         bench.run(Burst(count=2))
         bench.obey(PauseLoad())

@@ -165,6 +165,19 @@ def test_that_requests_that_are_answered_after_a_death_are_no_cost_of_it(
     assert cost in batchscope.window.log.text()
 
 
+def test_that_a_service_that_dies_before_it_is_stopped_has_ended_all_the_same(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = loaded(qtbot, make_batchscope)
+
+    kill_service(batchscope)
+    batchscope.window.toolbar.step_wanted.emit("stop")
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.NOT_STARTED)
+
+    assert batchscope.composition.history.ended_s is not None
+    assert batchscope.errors == []
+
+
 def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
     batchscope = make_batchscope(scripted("--fail=The model file is truncated. Fetch it again."))
 
