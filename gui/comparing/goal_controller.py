@@ -32,6 +32,7 @@ from service.messages.text import counted, format_time
 from service.messages.workload import TEXT
 
 NEEDS_GOAL: Final = "Say what must hold first: a time above 0."
+NEEDS_REPLICA: Final = "No replica runs now: search again once Ray Serve has started one."
 NEEDS_REQUESTS: Final = "Too few requests were seen to simulate from: run a load for some seconds first."
 HOW: Final = "Simulated by what was observed"
 GOAL_CHANGED: Final = "The goal has changed, so Hold has let go: switch it on again for the new one"
@@ -139,6 +140,9 @@ class GoalController(QObject):
         observation, withheld = Observation.of_history(self._history), Withheld.at(self._history)
         if observation is None or withheld is not None or in_force is None:
             self._view.results.show_progress(NEEDS_REQUESTS if withheld is None else withheld.sentence)
+            return
+        if not self._history.replicas:
+            self._view.results.show_progress(NEEDS_REPLICA)
             return
         row.set_rate(observation.load.rate_per_s)
         goal = Goal(objectives=self._history.objectives, replicas_up_to=int(row.replicas.number))

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.comparing.goal import GoalView
-from gui.comparing.goal_controller import GOAL_CHANGED, NEEDS_GOAL, NEEDS_REQUESTS
+from gui.comparing.goal_controller import GOAL_CHANGED, NEEDS_GOAL, NEEDS_REPLICA, NEEDS_REQUESTS
 from gui.comparing.hold import OFF, ON
 from gui.comparing.view import CompareView
 from gui.panels.views import COMPARE, GOAL, LIVE
@@ -155,6 +155,14 @@ def test_that_too_little_to_simulate_from_is_a_sentence(qtbot: QtBot, running: B
     view = enter(running, LIMIT_S)
     qtbot.mouseClick(view.row.button, Qt.MouseButton.LeftButton)
     assert view.results.verdict.text() == NEEDS_REQUESTS
+
+
+def test_that_a_search_while_no_replica_runs_is_a_sentence(qtbot: QtBot, loaded: Batchscope) -> None:
+    view = enter(loaded, LIMIT_S)
+    loaded.composition.history.replicas = ()
+    qtbot.mouseClick(view.row.button, Qt.MouseButton.LeftButton)
+    assert view.results.verdict.text() == NEEDS_REPLICA
+    assert loaded.errors == []
 
 
 def test_that_a_search_ends_with_the_window(qtbot: QtBot, loaded: Batchscope) -> None:
