@@ -42,7 +42,7 @@ REPLACED_POLL_S: Final = 0.5
 REPLACED: Final = {
     r"ray::ProxyActor\b": "Ray Serve's proxy",
     r"ray::ServeReplica:.*:Hub\b": "The hub, which reports what runs,",
-    r"ray::ServeReplica:": "The last replica",
+    r"ray::ServeReplica:(?!.*:Hold\b)": "The last replica",
 }
 """Kinds of processes that Ray Serve starts anew: their names for the user, by the titles that Ray gives them.
 
@@ -273,10 +273,20 @@ def replaced_processes(driver: int) -> dict[int, str]:
         for process in psutil.Process(driver).children(recursive=True):
             with suppress(psutil.Error):  # it has ended meanwhile
                 title = " ".join(process.cmdline())
-                names = (name for kind, name in REPLACED.items() if re.match(kind, title))
-                if name := next(names, ""):
+                if name := replaced_kind(title):
                     found[process.pid] = name
     return found
+
+
+def replaced_kind(title: str) -> str:
+    """The name of `REPLACED` for a process of this title; empty where it has none.
+
+    >>> replaced_kind("ray::ServeReplica:Text-Completion-App:BatchTextGenerator.handle_request")
+    'The last replica'
+    >>> replaced_kind("ray::ServeReplica:Text-Completion-App:Hold")
+    ''
+    """
+    return next((name for kind, name in REPLACED.items() if re.match(kind, title)), "")
 
 
 def private_directory() -> str:
