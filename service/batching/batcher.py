@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from service.batching.queue import Batch, BatchQueue, Entry, wait_for_change
 from service.batching.rules import Rules
 from service.messages.settings import VersionedSettings
 
 Item = TypeVar("Item")
+
+SEALED_S: Final = 60.0  # after its wait, within which Ray has sealed a batch even in a replica that stood still
 
 
 class QueueFullError(Exception):
@@ -175,7 +177,7 @@ class EarlyFormation(Generic[Item]):
         self._sealed: deque[tuple[Batch[Item], Rules]] = deque()  # each with the rules that it began under
         self._sealed_s = 0.0
 
-        from ray import serve  # not above: other formations, the simulation and the relay need no Ray
+        from ray import serve  # not above: to import this module takes no Ray
 
         @serve.batch(
             max_batch_size=in_force.settings.max_batch_size,
@@ -215,7 +217,10 @@ class EarlyFormation(Generic[Item]):
         self._seal.set_max_batch_size(in_force.settings.max_batch_size)
         self._seal.set_batch_wait_timeout_s(in_force.settings.longest_wait_s)
         self._rules = Rules.of(in_force.settings)
-        self._history.append((self._clock(), in_force))
+        now_s = self._clock()
+        self._history.append((now_s, in_force))
+        while self._history[1][0] + self._history[0][1].settings.longest_wait_s < now_s - SEALED_S:
+            self._history.popleft()
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
         entry = Entry(item, self._clock(), tokens)
