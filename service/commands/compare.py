@@ -16,6 +16,7 @@ from service.commands import cli, runs
 from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of, objectives_of
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
+from service.messages.pipes import write_event
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return runs.obey_window(ComparePlan, lambda plan: compare(server, plan, runs.write_event))
+        return runs.obey_window(ComparePlan, lambda plan: compare(server, plan, write_event))
     cli.check_folders(options.json, options.html)
     plan = _plan(options)
     latest: Comparison | None = None

@@ -23,6 +23,7 @@ from service.commands.load_options import add_objective_option
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.objectives import Objectives
+from service.messages.pipes import write_event
 from service.messages.settings import BOUNDS
 from service.messages.text import clock_text, counted
 
@@ -75,7 +76,7 @@ async def _hold_for_window(options: argparse.Namespace, task: HoldTask) -> None:
     """Until the window lets go: what is in force then stays, and each move can be undone there."""
     async with RemoteService(options.url, options.token) as remote:
         hold = Hold(task.objectives, task.max_batch_size_up_to)
-        await _Held(remote, hold, runs.write_event).until_over()
+        await _Held(remote, hold, write_event).until_over()
 
 
 async def _hold(options: argparse.Namespace, hold: Hold) -> None:

@@ -42,7 +42,7 @@ from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
 from service.messages.objectives import NO_OBJECTIVES, Objectives
-from service.messages.pipes import ExitCode
+from service.messages.pipes import ExitCode, write_event
 from service.messages.settings import Bounds, SettingError, Settings
 from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, BatchRecord
 from service.messages.text import UserError, counted, format_time
@@ -314,13 +314,6 @@ class TerminalBar(cli.ProgressBar):
                 self.show(event.done, max(event.total, 1), event.doing, remark, at_once=is_further)
             case Refused(reason=reason):
                 self.say(reason)
-
-
-def write_event(event: msgspec.Struct) -> None:
-    """Write an event as a line of JSON to standard output."""
-    with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
-        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-        sys.stdout.buffer.flush()
 
 
 def obey_window(kind: type[Plan], work: Callable[[Plan], Work]) -> ExitCode:

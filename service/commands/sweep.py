@@ -19,6 +19,7 @@ from service.analysis.compare.sweep import Sweep
 from service.commands import cli, runs
 from service.commands.load_options import ask_workload, load_of, objectives_of
 from service.messages.files import write_whole
+from service.messages.pipes import write_event
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return runs.obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, runs.write_event))
+        return runs.obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, write_event))
     cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
     before = latest = _before(options.json, options.resume)

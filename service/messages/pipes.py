@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 SOURCE_ROOT: Final = Path(__file__).resolve().parents[2]
 """The folder that holds our packages, `service` and `gui`."""
@@ -31,6 +34,13 @@ def python_path(inherited: Mapping[str, str] = os.environ) -> str:
     """`PYTHONPATH` for such a command: the folder of our packages before what was inherited."""
     folders = [str(SOURCE_ROOT), *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     return os.pathsep.join(dict.fromkeys(folders))
+
+
+def write_event(event: msgspec.Struct) -> None:
+    """Write an event as a line of JSON to standard output."""
+    with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
+        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 class LineCutter:

@@ -118,6 +118,11 @@ _LOST: Final = Refusal(
 )
 
 
+def is_queued(scope: Scope) -> bool:
+    """Whether the request waits in a replica's queue."""
+    return (scope["path"].removeprefix(scope.get("root_path", "")) or "/") in QUEUED_PATHS
+
+
 class Doors:
     """Lets in what keeps the rules, refuses the rest in OpenAI's error shape, and stamps every response.
 
@@ -141,8 +146,8 @@ class Doors:
         headers: Headers = list(scope["headers"])
         server = scope.get("server")  # the socket itself, which needs no configuration
         refusal = refusal_of(headers, server[1] if server else None, self._rules)
-        is_queued = (scope["path"].removeprefix(scope.get("root_path", "")) or "/") in QUEUED_PATHS
-        if refusal is None and is_queued and self._places.are_taken:
+        takes_place = is_queued(scope)
+        if refusal is None and takes_place and self._places.are_taken:
             refusal = _FULL
         if refusal is not None:
             await _refuse(receive, response.send, refusal)
@@ -156,11 +161,11 @@ class Doors:
                 await _refuse(receive, response.send, body)
                 return
             receive = _replaying(body, receive)
-        self._places.taken += is_queued
+        self._places.taken += takes_place
         try:
             await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, response.send)
         finally:
-            self._places.taken -= is_queued
+            self._places.taken -= takes_place
         if not response.has_begun:
             await _refuse(receive, response.send, _LOST)
         elif response.is_open_stream:  # its connection is broken off after that, so that no client takes it for whole

@@ -22,7 +22,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from service.batching.mirror import Mirror, Standing, fitted_rules, ranks
 from service.batching.rules import Rules
 from service.messages.settings import Settings
-from service.ray_serve.doors import PLACE_VARIABLE, QUEUED_PATHS
+from service.ray_serve.doors import PLACE_VARIABLE, is_queued
 
 STATS_PERIOD_S: Final = 2.0
 TOLD: Final = ("max_batch_size", "batch_wait_timeout_s", "stride_s")  # of the rules
@@ -113,4 +113,4 @@ def router_config() -> RequestRouterConfig:
 def _is_queued(pending: PendingRequest) -> bool:
     """Whether it waits in a replica's queue: a call by a handle, or a request to be answered by the engine."""
     scope = getattr(pending.args[0], "asgi_scope", None) if pending.args else None
-    return scope is None or (scope["path"].removeprefix(scope.get("root_path", "")) or "/") in QUEUED_PATHS
+    return scope is None or is_queued(scope)

@@ -62,6 +62,7 @@ from service.replica.described import (
     Models,
     Version,
     described,
+    json_response,
     schema_of,
 )
 from service.replica.device import DeviceMeter, EngineProcessor
@@ -113,10 +114,6 @@ class CallsByRay:
     ) -> VersionedSettings | SettingError:
         answer: VersionedSettings | SettingError = await self._hub.revise.remote(call, changes, reason, upon)
         return answer
-
-
-def json_response(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 @serve.deployment(

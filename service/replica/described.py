@@ -69,6 +69,10 @@ class ErrorAnswer(msgspec.Struct):
     error: ErrorDetail
 
 
+def json_response(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type=JSON)
+
+
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON schema of what `struct` is sent as, in one piece; settings have their bounds and meanings."""
     (schema,), components = msgspec.json.schema_components([struct], ref_template="{name}")

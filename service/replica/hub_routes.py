@@ -6,7 +6,6 @@ import secrets
 from functools import partial
 from typing import Annotated
 
-import msgspec
 from fastapi import FastAPI, Query, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -14,7 +13,18 @@ from service.messages.settings import LONGEST_REASON, Scale, SettingError, Setti
 from service.messages.telemetry import Deployment
 from service.messages.workload import WorkloadAbout
 from service.ray_serve.doors import DoorRules, Doors
-from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, Health, Model, Models, described, schema_of
+from service.replica.described import (
+    ERROR_ANSWERS,
+    EVENT,
+    EVENTS,
+    JSON,
+    Health,
+    Model,
+    Models,
+    described,
+    json_response,
+    schema_of,
+)
 from service.replica.errors import install_error_handlers, json_object
 from service.replica.frames import telemetry_events
 from service.replica.hub import Hub
@@ -34,7 +44,7 @@ def hub_api(
 
     @api.get("/batching", **described({JSON: schema_of(VersionedSettings)}))
     async def read_settings() -> Response:
-        return _json(hub.in_force)
+        return json_response(hub.in_force)
 
     @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
     async def change_settings(
@@ -49,11 +59,11 @@ def hub_api(
         revised = await hub.revise(secrets.token_hex(8), changes, reason, upon)
         if isinstance(revised, SettingError):
             raise revised
-        return _json(revised)
+        return json_response(revised)
 
     @api.get("/deployment", **described({JSON: schema_of(Deployment)}))
     async def read_deployment() -> Response:
-        return _json(await hub.deployment())
+        return json_response(await hub.deployment())
 
     @api.put("/deployment", **described({JSON: schema_of(Deployment)}, body=schema_of(Scale)))
     async def redeploy(request: Request) -> Response:
@@ -67,20 +77,16 @@ def hub_api(
 
     @api.get("/workload", **described({JSON: schema_of(WorkloadAbout)}))
     async def read_workload() -> Response:
-        return _json(workload)
+        return json_response(workload)
 
     @api.get("/v1/models", **described({JSON: schema_of(Models)}))
     async def models() -> Response:
-        return _json(Models(data=[model]))
+        return json_response(Models(data=[model]))
 
     @api.get("/health", operation_id="health")
     @api.get("/healthz")
     async def healthz() -> Response:
         await hub.check_health()
-        return _json(health)
+        return json_response(health)
 
     return api
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

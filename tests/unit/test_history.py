@@ -11,7 +11,7 @@ from service.analysis.findings.changed import settings_changed
 from service.analysis.findings.facts import Facts
 from service.analysis.observed.columns import Columns
 from service.analysis.observed.descriptions import describe_load_change
-from service.analysis.observed.history import KEPT_S, SPAN_S, History
+from service.analysis.observed.history import KEPT_S, History
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
 from service.analysis.observed.statistics import figures, previous_figures
@@ -460,8 +460,8 @@ def test_that_ten_minutes_are_kept_and_no_more(history: History) -> None:
         )
         history.add_telemetry(frame(number, at_s, requests=(done,), batches=(batch(number, at_s - 0.9),)))
     oldest = min(row.started_at_s for row in history.requests.rows())
-    assert 2000 - SPAN_S <= oldest <= 2000 - KEPT_S
-    assert len(history.batches.columns) < SPAN_S
+    assert 2000 - history.span_s <= oldest <= 2000 - KEPT_S
+    assert len(history.batches.columns) < history.span_s
     known = [number for number in range(1, 1001) if any(history.requests.row_of(n, f"q{number}") >= 0 for n in (0, 1))]
     assert len(known) == len(history.requests.rows())
     assert len(history.requests.samples) <= len(history.requests.rows()) + 1

@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -31,7 +30,7 @@ from service.analysis.predict.observation import Observation, as_array
 from service.analysis.predict.predict import Predictor
 from service.messages.load import Pattern
 from service.messages.objectives import Objectives
-from service.messages.pipes import ExitCode
+from service.messages.pipes import ExitCode, write_event
 from service.messages.settings import SettingError, Settings
 from service.messages.text import UserError
 
@@ -151,17 +150,11 @@ def main() -> int:
     try:
         task = msgspec.json.decode(sys.stdin.buffer.readline(), type=SearchTask, dec_hook=as_array)
     except (msgspec.MsgspecError, SettingError, ValueError) as error:
-        _write(Refused(reason=f"The goal was not understood: {error}."))
+        write_event(Refused(reason=f"The goal was not understood: {error}."))
         return ExitCode.CANNOT
     threading.Thread(target=_end_with_input, name="end of input", daemon=True).start()
-    carry_out(task, _write)
+    carry_out(task, write_event)
     return ExitCode.DONE
-
-
-def _write(event: SearchEvent) -> None:
-    with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
-        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-        sys.stdout.buffer.flush()
 
 
 def _end_with_input() -> None:

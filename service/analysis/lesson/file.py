@@ -332,7 +332,7 @@ class _Steps:
         for token in rest:
             kind = token.info.strip() if token.type == "fence" else ""
             if kind not in ("run", "guess", "question"):
-                self._check_places(token, is_after=run is not None or guess is not None)
+                self._check_places(token)
                 shown[run is not None].append(token)
                 continue
             block = _Block(self._name, token.content, self._line(token) + 1)
@@ -353,7 +353,7 @@ class _Steps:
         self._load = block.load(self._load, said.load)
         return Run(settings=self._settings, load=block.lesson_load(self._load), for_s=said.for_s)
 
-    def _check_places(self, token: Token, is_after: bool) -> None:
+    def _check_places(self, token: Token) -> None:
         for _before, name in PLACE.findall(token.content) if token.type == "inline" else ():
             if name not in REGISTER and name != CAPACITY:
                 known = ", ".join([*REGISTER, CAPACITY])

@@ -38,7 +38,6 @@ from service.messages.workload import TEXT
 
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
-SPAN_S: Final = KEPT_S + MARGIN_S
 DOUBT_S: Final = 3.0  # after missed frames, in which the service does not mention a request: it has ended
 MOST_CHANGES: Final = 500
 
@@ -55,7 +54,8 @@ class History:
         is_left: whether the service runs on as far as is known, and is looked at no longer.
         behind_s: age of the latest frame when it came.
         first_s, last_s: of the first and the latest frame.
-        kept_s: age of the oldest data that are kept.
+        kept_s: age of the oldest data that can be looked at.
+        span_s: age of the oldest data that are kept.
         sender_clock: from the load generator's clock to the service's.
         jumps: of the time of day, on this machine.
         objectives: of the viewer, not of the service: they stay when everything is forgotten or replaced.
@@ -71,6 +71,7 @@ class History:
     ) -> None:
         """`wall_clock` is the system's, or goes as `clock` does where only that is given."""
         self.kept_s = kept_s
+        self.span_s = kept_s + MARGIN_S
         self._clock_id = clock_id
         self._clock = clock
         if wall_clock is None:
@@ -83,12 +84,11 @@ class History:
 
     def clear(self) -> None:
         """Forget everything."""
-        span_s = self.kept_s + MARGIN_S
         self.requests = RequestTable()
-        self.batches = BatchTable(span_s)
-        self._percentiles = {"latency": RollingPercentiles(span_s)}
+        self.batches = BatchTable(self.span_s)
+        self._percentiles = {"latency": RollingPercentiles(self.span_s)}
         self.gaps = GapTable()
-        self.itl_percentiles = RollingPercentiles(span_s)
+        self.itl_percentiles = RollingPercentiles(self.span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_timeline = LoadTimeline()
@@ -305,7 +305,7 @@ class History:
         if rolling is None:
             finished = self.requests.samples["finished"]
             begun_s = float(finished[0]) if len(finished) else math.inf
-            rolling = self._percentiles[name] = RollingPercentiles(self.kept_s + MARGIN_S, begun_s)
+            rolling = self._percentiles[name] = RollingPercentiles(self.span_s, begun_s)
             if self.last_s is not None:
                 self._advance_percentiles(name, rolling, self.last_s)
         return rolling
@@ -432,7 +432,7 @@ class History:
     def _advance(self, at_s: float) -> None:
         for name, rolling in self._percentiles.items():
             self._advance_percentiles(name, rolling, at_s)
-        oldest_s = at_s - self.kept_s - MARGIN_S
+        oldest_s = at_s - self.span_s
         tables = (self.requests, self.batches, self.gaps, self.statuses, self.notes)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.silences, self.jumps):
             each.drop_before(oldest_s)

@@ -15,7 +15,6 @@ from service.analysis.observed.processor import processor_share
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
 from service.analysis.observed.requests import STATE_CODES, STATES, samples_between
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
-from service.analysis.observed.token_gaps import Stall
 from service.messages.gaps import Gaps
 from service.messages.objectives import TIMES, Objectives
 
@@ -42,12 +41,6 @@ def token_gaps(history: History, at_s: float | None = None) -> Gaps:
     """The times between tokens (ITL) of the same ten seconds: mean, percentiles and longest stall; none if unknown."""
     window = _window(history, at_s)
     return Gaps() if window is None else history.gaps.between(*window[:2])
-
-
-def longest_stall(history: History, at_s: float | None = None) -> Stall | None:
-    """The longest of them, and the request that it was of."""
-    window = _window(history, at_s)
-    return None if window is None else history.gaps.longest(*window[:2])
 
 
 def waited_before(history: History, at_s: float) -> bool:

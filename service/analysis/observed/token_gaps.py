@@ -61,10 +61,6 @@ class GapTable:
         found.add_all(gaps for step in range(first, last + 1) if (gaps := self._gaps.get(step)) is not None)
         return found
 
-    def longest(self, start_s: float, end_s: float) -> Stall | None:
-        """The longest of the same gaps; ``None`` of none."""
-        return max(self.stalls(start_s, end_s), key=lambda stall: stall.gap_s, default=None)
-
     def stalls(self, start_s: float, end_s: float) -> list[Stall]:
         """The longest of the same gaps in each step."""
         first, last = _steps(start_s, end_s)
