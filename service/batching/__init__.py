@@ -2,5 +2,5 @@
 
 Settings are checked in `messages`; batches run in `replica` and `engine`.
 
-Invariant: `queue` and `rules` need only the standard library and `messages.settings`, so that they can be lifted out.
+Invariant: `queue` and `rules` need only the standard library, so that they can be lifted out.
 """
