@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from queue import Empty, Full, Queue
+from queue import Empty, Queue
 from threading import Thread
 from typing import Final, TypeAlias
 
@@ -114,7 +113,7 @@ class RecordingFile(QObject):
         self._began_s: float | None = None
         self.has_heard = False
         self._has_gap = False
-        self._jobs: Queue[Job | None] = Queue(MOST_WAITING)
+        self._jobs: Queue[Job | None] = Queue()
         self._thread: Thread | None = None
         self._buffer = RecordingBuffer()
         self._writer: RecordingWriter | None = None
@@ -133,12 +132,11 @@ class RecordingFile(QObject):
         """Keep an event, and record it if a recording runs."""
         self.has_heard = True
         self._begin_thread()
-        try:
-            self._jobs.put_nowait(partial(self._keep, time.monotonic(), event))
-        except Full:
-            if self.is_recording and not self._has_gap:
-                self._has_gap = True
-                self.complained.emit("The recording has a gap: its disk does not take what is to be written.")
+        if self._jobs.qsize() < MOST_WAITING:
+            self._jobs.put(partial(self._keep, time.monotonic(), event))
+        elif self.is_recording and not self._has_gap:
+            self._has_gap = True
+            self.complained.emit("The recording has a gap: its disk does not take what is to be written.")
 
     def start(self, path: Path, header: RecordingHeader, known: Sequence[RecordedEvent] = ()) -> None:
         """Record to `path` what is `known`, and events from now on; an existing file is replaced."""
@@ -161,8 +159,7 @@ class RecordingFile(QObject):
         """End the recording; returns when every file is whole, or after `DRAIN_TIMEOUT_S`."""
         self.stop()
         if self._thread is not None:
-            with contextlib.suppress(Full):
-                self._jobs.put(None, timeout=DRAIN_TIMEOUT_S)
+            self._jobs.put(None)
             self._thread.join(DRAIN_TIMEOUT_S)
             self._thread = None
 
@@ -174,7 +171,7 @@ class RecordingFile(QObject):
         self._jobs.put(job)
 
     def _begin_thread(self) -> None:
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():  # an error that nobody foresaw ends it
             self._thread = Thread(target=self._run, name="recording", daemon=True)
             self._thread.start()
 
@@ -194,6 +191,7 @@ class RecordingFile(QObject):
                 self._writer = None
                 self.broke_off.emit(str(error))
             except Exception as error:
+                self._writer = None
                 self.broke_off.emit(f"Recording ended: {error!r}.")
                 raise
 

@@ -23,7 +23,7 @@ from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
 from service.analysis.recording.format import Entry, PredictionsScored, RecordingError, ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import Entries, open_recording
-from service.analysis.recording.writer import RecordingWriter
+from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
@@ -723,9 +723,9 @@ def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) 
     qtbot.waitUntil(lambda: running.window.status.recording == "")
 
 
-def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
-    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def standing_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A disk that stands still; it goes on once this is set."""
     goes_on = threading.Event()
     append = RecordingWriter.append
 
@@ -734,14 +734,49 @@ def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
         append(writer, member)
 
     monkeypatch.setattr(RecordingWriter, "append", stand_still)
+    return goes_on
+
+
+def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
+    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path, standing_disk: threading.Event
+) -> None:
     recorder = batchscope.composition.recorder
     recorder.record(tmp_path / "a.bsr")
     for _ in range(MOST_WAITING + 2):
         recorder.file.take(ServiceEnded())
-    goes_on.set()
+    standing_disk.set()
 
     assert batchscope.errors == ["The recording has a gap: its disk does not take what is to be written."]
     assert recorder.file.is_recording
+
+
+def test_that_its_end_does_not_wait_for_a_disk_that_stands_still(
+    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path, standing_disk: threading.Event
+) -> None:
+    file = batchscope.composition.recorder.file
+    batchscope.composition.recorder.record(tmp_path / "a.bsr")
+    for _ in range(MOST_WAITING + 2):
+        file.take(ServiceEnded())
+    file.stop()
+    assert not file.is_recording
+    with qtbot.waitSignal(file.ended):
+        standing_disk.set()
+    assert open_recording(tmp_path / "a.bsr").damage is None
+
+
+def test_that_after_an_error_that_nobody_foresaw_another_recording_is_whole(
+    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, seen = batchscope.composition.recorder, list[object]()
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: seen.append(arguments.exc_value))
+    with monkeypatch.context() as patch, qtbot.waitSignal(recorder.file.broke_off):
+        patch.setattr(RecordingBuffer, "flush", lambda _buffer: 1 // 0)
+        recorder.record(tmp_path / "a.bsr")
+    qtbot.waitUntil(lambda: len(seen) == 1)
+    recorder.record(tmp_path / "b.bsr")
+    with qtbot.waitSignal(recorder.file.ended):
+        recorder.file.stop()
+    assert open_recording(tmp_path / "b.bsr").damage is None
 
 
 def test_that_a_place_that_cannot_be_written_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
