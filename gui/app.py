@@ -133,7 +133,7 @@ class Batchscope(QObject):
     def _end(self) -> None:
         if self.is_complete:
             self.is_complete = False
-            self.composition.stop_clocks()
+            self.composition.finish()
         self.closed.emit()
 
     def _on_came_to_rest(self) -> None:

@@ -216,7 +216,8 @@ class Composition(QObject):
         self.session.kill()
         self.exporter.give_up()
 
-    def stop_clocks(self) -> None:
+    def finish(self) -> None:
+        """End what would go on without a window: the clock, recordings, and the processes that compute."""
         self.frame_clock.stop()
         self.recordings.finish()
         self.recorder.file.finish()

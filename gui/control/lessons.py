@@ -141,14 +141,14 @@ class Lessons(QObject):
             return
         self.end()
         self.opened.emit()
-        self._begin_at(lesson, 0)
+        self._begin_at(lesson, path, 0)
         self._watcher.addPath(str(path))
-        self._recording = path.parent / lesson.recording
         if lesson.recording and self._playback.can_show:
             self._playback.open(self._recording)
 
-    def _begin_at(self, lesson: Lesson, place: int) -> None:
+    def _begin_at(self, lesson: Lesson, path: Path, place: int) -> None:
         self._lesson, self._place = lesson, place
+        self._recording = path.parent / lesson.recording
         self._window.reserve(HOLDER)
         self._window.load.setEnabled(False)
         if self._window.notice.invites:
@@ -165,9 +165,9 @@ class Lessons(QObject):
         except UserError as error:
             self.failed.emit(str(error))
             return
-        place = min(self._place, len(lesson.steps) - 1)
+        self._on_the_service.leave()
         self._forget()
-        self._begin_at(lesson, place)
+        self._begin_at(lesson, Path(path), min(self._place, len(lesson.steps) - 1))
         self._window.status.say(f"{Path(path).name} read again")
 
     def end(self) -> None:

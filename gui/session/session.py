@@ -48,7 +48,7 @@ class Session(QObject):
     died = Signal(str)  # a sentence with the cause and how many requests were under way
     cost_known = Signal(str)  # after `died`, if requests were under way: its sentence with how many of them failed
     load_changed = Signal(object)  # a `LoadFrame` came in
-    load_refused = Signal(str)  # a sentence that says why a command was not sent
+    load_refused = Signal(str)  # a sentence that says why a command was not sent, or why the load has ended
     telemetry_came = Signal(object)  # a `TelemetryFrame` came in
     heard = Signal(object)  # a `RecordedEvent`: each event that the history takes, in the same order
     came_to_rest = Signal()  # no child process runs any more
