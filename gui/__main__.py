@@ -48,12 +48,13 @@ def _words_to_open(words: list[str]) -> list[str]:
         print("\n".join(f"{number_of(path):>3}  {title}" for title, path in shipped().items()))
         print("batchscope lesson NUMBER takes one, batchscope lesson FILE.md another; lesson new FILE.md begins one.")
         return []
+    first, *rest = words
+    if first == "new" and not rest:
+        sys.exit("lesson new needs the name of a file: batchscope lesson new FILE.md")
+    if first.isdigit() and path_of(first) == Path(first) and not Path(first).exists():
+        sys.exit(f"There is no lesson {first}. batchscope lesson names those that there are.")
     try:
-        return (
-            [str(begun(Path(words[1]))), *words[2:]]
-            if words[0] == "new" and words[1:]
-            else [str(path_of(words[0])), *words[1:]]
-        )
+        return [str(begun(Path(rest[0]))), *rest[1:]] if first == "new" else [str(path_of(first)), *rest]
     except UserError as error:
         sys.exit(str(error))
 

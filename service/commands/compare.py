@@ -102,9 +102,12 @@ def _load(changes: Mapping[str, str], options: argparse.Namespace) -> RunLoad:
     if "pattern" in changes:
         for field in CHOICES:  # what belongs to the other pattern
             setattr(common, field, None)
-    return load_of(
-        parser.parse_args([f"{cli.flag(name)}={value}" for name, value in changes.items()], namespace=common)
-    )
+    flags = [f"{cli.flag(name)}={value}" for name, value in changes.items()]
+    asked, unknown = parser.parse_known_args(flags, namespace=common)
+    if unknown:
+        name, _, _ = unknown[0].removeprefix("--").partition("=")
+        raise cli.UsageError(f"There is no setting and no option of the load called {name}; compare --help names them.")
+    return load_of(asked)
 
 
 async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[CompareEvent], None]) -> None:

@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "predict",
         "Watch a running service and predict latency and throughput under other settings or another load.",
         "--url http://127.0.0.1:8000 --set max_batch_size=8,allow_small_batch=off",
-        "--users 16",
+        "--url http://127.0.0.1:8000 --pattern closed --users 16",
     )
     add_watch_options(parser)
     names = ", ".join(Settings.__struct_fields__)

@@ -27,6 +27,8 @@ from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFr
 def main(argv: list[str]) -> int:
     """0 when it was recorded, also until Ctrl-C; 2 if it could not be; 130 if it was broken off before it began."""
     options = _parser().parse_args(argv)
+    if options.out.exists() and not options.overwrite:
+        raise cli.UsageError(f"{options.out} is there already. Choose another name, or replace it with --overwrite.")
     recorder = Recorder(options.out, options.url, options.overwrite)
     try:
         with recorder:

@@ -36,6 +36,7 @@ class RemoteService:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url
+        self._has_token = bool(token)
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S),
@@ -163,7 +164,8 @@ class RemoteService:
 
     def _refused(self, status: int, body: bytes) -> ServiceUnreachableError:
         if status == 401:
-            return ServiceUnreachableError(f"{self.url} wants its bearer token: give it with --token-file FILE.")
+            wants = "refuses that bearer token: give its own" if self._has_token else "wants its bearer token: give it"
+            return ServiceUnreachableError(f"{self.url} {wants} with --token-file FILE.")
         if status in (403, 503):
             return ServiceUnreachableError(f"{self.url} refuses: {error_text(body)}")
         return ServiceUnreachableError(f"{self.url} answered {status}. Is it a Batchscope service?")

@@ -152,6 +152,8 @@ def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:
         write_whole(options.html, sweep_page(swept).encode())
     best = swept.best()
     if best is None or not swept.is_finished:
+        if options.config is not None:
+            print(f"{options.config} is not written: there are no best settings.")
         return
     settings = swept.points[best].settings
     if options.config is not None:

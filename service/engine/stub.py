@@ -63,7 +63,10 @@ class StubTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         try:
             times = msgspec.convert(given, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise ModelError(f"There is no {model!r}: {error}; an example is stub?step_ms=20&row_ms=1.") from None
+            names = ", ".join(cls.__struct_fields__)
+            raise ModelError(
+                f"There is no {model!r}: {error}. An example is stub?step_ms=20&row_ms=1; there are {names}."
+            ) from None
         if min(msgspec.structs.astuple(times)) < 0 or times.context_length < 2:
             raise ModelError(f"There is no {model!r}: a time is 0 or more, a context has 2 tokens or more.")
         return times

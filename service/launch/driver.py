@@ -21,6 +21,7 @@ import msgspec
 
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages
+from service.engine.stub import StubTimes
 from service.launch import checks
 from service.launch.model_choice import ModelChoice
 from service.launch.reaper import deployed_file
@@ -196,6 +197,8 @@ class Driver:
 
     def _check(self) -> None:
         about(self._service.workload)
+        if is_stub(self._model.name):
+            StubTimes.of(self._model.name)
         if self._options.address is not None:
             checks.check_address(self._options.address)
         else:

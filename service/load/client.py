@@ -17,6 +17,7 @@ import msgspec
 
 from service.load.flight import Answer, Flight, Observer
 from service.messages.event_stream import ERROR, EventReader, EventTooLongError, ServerEvent
+from service.messages.text import UserError
 from service.messages.workload import TEXT, WorkloadAbout
 
 log = logging.getLogger(__name__)
@@ -90,9 +91,14 @@ class Client:
             self.model = first_model(body)
 
     async def workload(self) -> WorkloadAbout:
-        """The workload that a service of ours reports; any other server is taken to continue prompts."""
+        """The workload that a service of ours reports; any other server is taken to continue prompts.
+
+        Raises `UserError` where the server wants a token, or another one: it would refuse every request.
+        """
         try:
             status, body = await self._get("/workload")
+            if status == 401:
+                raise UserError(f"{self._url} refuses: {error_text(body)} Name a file that holds it with --token-file.")
             return msgspec.json.decode(body, type=WorkloadAbout) if status == 200 else TEXT
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             return TEXT  # the first request then says what is wrong with the server

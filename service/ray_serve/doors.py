@@ -103,6 +103,9 @@ _NO_TOKEN: Final = Refusal(
     "A bearer token is required: send the header 'Authorization: Bearer <token>'.",
     ((b"www-authenticate", b"Bearer"),),
 )
+_WRONG_TOKEN: Final = Refusal(
+    401, "token_refused", "That bearer token is not this service's.", ((b"www-authenticate", b"Bearer"),)
+)
 # The rest of such a body is not waited for, so the connection cannot be used again.
 _CLOSES: Final = (b"connection", b"close")
 _TOO_LARGE: Final = Refusal(413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", (_CLOSES,))
@@ -264,8 +267,9 @@ def refusal_of(headers: Headers, port: int | None, rules: DoorRules) -> Refusal 
         return _WRONG_HOST
     if any(_is_of_web_page(name, value) for name, value in headers):
         return _FROM_BROWSER
-    if rules.token_sha256 is not None and not _is_token(_values(headers, b"authorization"), rules.token_sha256):
-        return _NO_TOKEN
+    given = _values(headers, b"authorization")
+    if rules.token_sha256 is not None and not _is_token(given, rules.token_sha256):
+        return _WRONG_TOKEN if given else _NO_TOKEN
     length = next(iter(_values(headers, b"content-length")), b"0").lstrip(b"0")
     if length.isdigit() and (len(length) > MOST_DIGITS or int(length) > MAX_BODY_BYTES):
         return _TOO_LARGE

@@ -57,6 +57,11 @@ async def _answer(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+            if first["type"] == "json_invalid":
+                return error_response(400, f"The body is no JSON: {first['ctx']['error']}.", code=first["type"])
+            if first["loc"] == ("body",) and "json" not in request.headers.get("content-type", ""):
+                message = "Send the body with the header 'Content-Type: application/json'."
+                return error_response(400, message, code=first["type"])
             if first["type"] == "extra_forbidden" or NOT_OFFERED & set(first["loc"]):
                 message = f"This service does not offer that {field}: leave it out."
                 return error_response(400, message, param=field, code="unsupported_parameter")

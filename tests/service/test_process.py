@@ -408,6 +408,16 @@ def test_that_a_gpu_that_is_not_there_is_refused_before_ray_starts(
         assert run.service.process.wait(HANG_S) == 1
 
 
+def test_that_an_option_that_a_stub_lacks_is_refused_before_ray_starts() -> None:
+    with running("--model", "stub?steps=1") as run:
+        failed = run.read_until(lambda state: isinstance(state, Failed))
+        assert isinstance(failed, Failed)
+        assert "unknown field `steps`" in failed.reason
+        assert "there are step_ms, row_ms" in failed.reason
+        assert {state.name for state in run.states if isinstance(state, StageProgress)} == {"check"}
+        assert run.service.process.wait(HANG_S) == 1
+
+
 @pytest.mark.parametrize("stage", ["ray", "load"])
 def test_that_a_start_can_be_broken_off(stage: str) -> None:
     with running() as run:

@@ -83,6 +83,7 @@ class StubServer:
         connections: the transports they came over.
         models: what `GET /v1/models` lists.
         workload: what `GET /workload` answers, where it is a service of ours.
+        token: that a client needs to be told the workload; none by default.
         gone: set when a client of `stalls` has hung up.
     """
 
@@ -92,6 +93,7 @@ class StubServer:
         self.connections: set[object] = set()
         self.models: list[str] = ["stub"]
         self.workload: WorkloadAbout | None = None
+        self.token = ""
         self.gone = asyncio.Event()
         self.url = ""
         self._arrivals = asyncio.Condition()
@@ -149,7 +151,9 @@ class StubServer:
         async with self._arrivals:
             await self._arrivals.wait_for(lambda: len(self.requests) >= count)
 
-    async def _tell_workload(self, _request: web.Request) -> web.StreamResponse:
+    async def _tell_workload(self, request: web.Request) -> web.StreamResponse:
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return web.json_response({"error": {"message": "That token is another's."}}, status=401)
         if self.workload is None:
             raise web.HTTPNotFound
         return web.Response(body=msgspec.json.encode(self.workload), content_type="application/json")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gui.__main__ import main
 from gui.control.arguments import Arguments, parse
 from service.messages.options import Attachment
 
@@ -32,6 +33,17 @@ def test_that_a_running_service_is_named_by_its_address(tmp_path: Path) -> None:
     arguments = parse(["--url", "http://127.0.0.1:8000/v1/", "--token-file", str(token_file)])
 
     assert arguments == Arguments(attachment=Attachment("http://127.0.0.1:8000", str(token_file)))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [(["new"], "lesson new FILE.md"), (["99"], "There is no lesson 99"), (["new", "a.txt"], "a.md")]
+)
+def test_that_a_lesson_that_cannot_be_opened_is_said_without_a_window(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["batchscope", "lesson", *words])
+    with pytest.raises(SystemExit, match=says):
+        main()
 
 
 def test_that_a_demo_says_where_its_results_go() -> None:

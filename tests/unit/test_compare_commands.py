@@ -211,6 +211,33 @@ def test_that_a_backlog_is_said_and_waited_for_and_the_time_left_counts_down(url
         assert left_s[-1] < left_s[0]
 
 
+def test_that_what_is_neither_a_setting_nor_of_the_load_is_refused_by_its_name(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare.main(["--url", url, *LOAD, "--a", "foo=1", "--b", "formation=late"]) == 2
+    assert "There is no setting and no option of the load called foo" in capsys.readouterr().err
+
+
+def test_that_a_config_that_is_not_written_is_said(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "best.yaml"
+    arguments = [
+        "--url",
+        url,
+        *LOAD,
+        "--grid",
+        "max_batch_size=1",
+        "--objective",
+        "p95=0.00001",
+        "--config",
+        str(config),
+    ]
+    assert sweep.main(arguments) == 0
+    assert f"{config} is not written: there are no best settings." in capsys.readouterr().out
+    assert not config.exists()
+
+
 def test_that_it_says_beforehand_how_long_it_takes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     sides = ["--a", "max_batch_size=1", "--b", "max_batch_size=16", "--rounds", "2"]
     assert compare.main(["--url", url, *LOAD, *sides]) == 0

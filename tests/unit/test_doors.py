@@ -322,6 +322,7 @@ async def test_that_the_token_lets_in_and_goes_no_further(value: str) -> None:
 async def test_that_without_the_token_nothing_is_let_in(values: list[str]) -> None:
     client, app = await ask(ON_THE_NETWORK, headers=[HOST, *((b"authorization", v.encode()) for v in values)])
     assert (client.status, client.error["type"], app.scopes) == (401, "authentication_error", [])
+    assert client.error["code"] == ("token_refused" if values else "token_required")
     assert client.headers[b"www-authenticate"] == b"Bearer"
 
 

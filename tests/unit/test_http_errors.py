@@ -51,7 +51,7 @@ async def fail(number: int) -> None:
     raise FAILURES[number][0]
 
 
-async def post(path: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
+async def post(path: str, body: bytes = b"", content_type: bytes = b"application/json") -> tuple[int, dict[str, Any]]:
     """The status and the JSON that answers; whatever else answers is an error of the test."""
     sent: list[MutableMapping[str, Any]] = []
 
@@ -61,7 +61,7 @@ async def post(path: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"content-type", content_type)]
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
     with suppress(Exception):  # one that was not expected goes on to the log, after its answer
         await app(scope, receive, send)
@@ -74,6 +74,14 @@ def assert_refused(status: int, answer: dict[str, Any]) -> None:
     assert set(answer["error"]) == {"message", "type", "param", "code"}
     assert answer["error"]["message"]
     assert answer["error"]["type"] == "invalid_request_error"
+
+
+async def test_that_a_body_that_is_no_json_or_not_said_to_be_is_refused_in_words() -> None:
+    _, of_a_form = await post("/completions", b'{"prompt": "x"}', b"application/x-www-form-urlencoded")
+    assert of_a_form["error"]["message"] == "Send the body with the header 'Content-Type: application/json'."
+    _, broken = await post("/completions", b"{")
+    assert broken["error"]["message"].startswith("The body is no JSON: ")
+    assert broken["error"]["param"] is None
 
 
 @pytest.mark.parametrize(("number", "status"), [(number, status) for number, (_, status) in enumerate(FAILURES)])

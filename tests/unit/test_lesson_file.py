@@ -160,6 +160,8 @@ def test_that_a_new_lesson_can_be_taken_as_it_is_and_overwrites_nothing(tmp_path
     with pytest.raises(UserError, match="File exists"):
         begun(path)
     assert path.read_text() == TEMPLATE
+    with pytest.raises(UserError, match=r"ends in \.md: .*mine\.md"):
+        begun(tmp_path / "mine.txt")
 
 
 ANSWERS = {  # of the quiz, by a word of the question

@@ -68,6 +68,12 @@ def read(path: Path) -> LoadReport:
 
 
 class TestRun:
+    async def test_that_nothing_is_sent_to_a_server_that_refuses_the_token(self, server: StubServer) -> None:
+        server.token = "its-own"
+        ended = await end(await start("--url", server.url, "--duration", "0.3"))
+        assert (ended.code, ended.out, server.requests) == (2, "", [])
+        assert "refuses: That token is another's. Name a file that holds it with --token-file." in ended.err
+
     async def test_that_a_run_ends_with_a_bar_a_table_and_a_report(self, server: StubServer, tmp_path: Path) -> None:
         path = tmp_path / "report.json"
         arguments = ["--pattern", "poisson", "--rate", "100", "--duration", "0.3", "--tokens", "3-5", "--seed", "7"]

@@ -121,10 +121,19 @@ async def test_that_an_earlier_recording_is_not_overwritten(told: Told, tmp_path
     assert path.read_bytes() == b"precious"
 
 
+def test_that_it_says_before_it_asks_how_an_earlier_recording_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.bsr"
+    path.write_bytes(b"precious")
+    assert record.main(["--url", "http://127.0.0.1:9", str(path)]) == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+
+
 async def test_that_a_service_that_wants_its_token_says_so(told: Told, tmp_path: Path) -> None:
     told.token = "secret"
     with record.Recorder(tmp_path / "a.bsr", told.url, overwrite=False) as recorder:
-        with pytest.raises(ServiceUnreachableError, match="--token-file"):
+        with pytest.raises(ServiceUnreachableError, match=r"refuses that bearer token: .* --token-file"):
             await record.record(recorder, "wrong", 0.1)
         await record.record(recorder, "secret", 0.1)
     assert recorder.has_begun

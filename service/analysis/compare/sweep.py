@@ -13,7 +13,7 @@ from service.analysis.compare.run_plan import PlanError, PlannedRun, SweepPlan
 from service.analysis.observed.descriptions import settings_text
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
-from service.messages.text import format_figure
+from service.messages.text import counted, format_figure
 
 SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # its address may have changed
 ALIKE: Final = 0.03  # throughputs this close count as equal, since runs of one setting differ by as much
@@ -160,7 +160,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
         best = self.best()
         objectives = self.plan.objectives
         measured, total = sum(bool(point.runs) for point in self.points), len(self.points)
-        of = f"Of {total} settings" if measured == total else f"Of the first {measured} of {total} settings"
+        of = f"Of {counted(total, 'setting')}" if measured == total else f"Of the first {measured} of {total} settings"
         if best is None:
             none = f"there is none in which {objectives.share_words}" if objectives else "none answered every request"
             return f"{of} {none}."

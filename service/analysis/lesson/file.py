@@ -138,7 +138,9 @@ def shipped() -> Mapping[str, Path]:
 
 
 def begun(path: Path) -> Path:
-    """A new lesson to go on from; raises `UserError` where there is a file already."""
+    """A new lesson to go on from; raises `UserError` where there is a file already, or no lesson by that name."""
+    if path.suffix != SUFFIX:
+        raise UserError(f"The name of a lesson ends in {SUFFIX}: {path.with_suffix(SUFFIX)}, for example.")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE)
