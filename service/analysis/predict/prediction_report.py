@@ -105,8 +105,6 @@ def table(report: PredictionReport) -> str:
         "",
         f"{'':<16}{'measured now':>14}{'simulated now':>16}{'predicted then':>30}",
         *rows,
-        f"capacity of a full batch: {report.capacity.requests_per_s:.2f} requests/s, "
-        f"{report.capacity.tokens_per_s:.0f} {report.unit}/s a replica",
         f"one more request makes its batch {report.marginal_s:.3f} s longer (± {report.marginal_error_s:.3f})",
     ]
     if then.saturated:
@@ -115,7 +113,11 @@ def table(report: PredictionReport) -> str:
             "Saturated: requests come faster than these settings can serve them. The latencies are those that they "
             f"grow to in {then.horizon_s:g} s, and go on growing as long as the load lasts.{refused}"
         )
-    elif then.is_after_backlog:
+        return "\n".join(lines)
+    capacity = report.capacity  # which saturated settings show as the rate of answers
+    rates = f"{capacity.requests_per_s:.2f} requests/s, {capacity.tokens_per_s:.0f} {report.unit}/s"
+    lines.append(f"a replica's full batches of {capacity.max_batch_size} then give {rates}")
+    if then.is_after_backlog:
         lines.append(f"These hold once the backlog is worked off: {backlog_words(then)}.")
     return "\n".join(lines)
 
