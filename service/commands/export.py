@@ -36,6 +36,8 @@ def main(argv: list[str]) -> int:
     path = source if lesson is None else source.parent / lesson.recording
     if options.what == TRACE:
         return _export_trace(path, options.out)
+    if options.out.suffix == TRACE_SUFFIX:
+        raise UserError(f"A file whose name ends in {TRACE_SUFFIX} is a trace: add --what {TRACE}.")
     recording = open_recording(path)
     if recording.damage:
         print(recording.damage, file=sys.stderr)

@@ -257,4 +257,6 @@ def test_that_a_damaged_recording_gives_what_can_be_read(tmp_path: Path, capsys:
 def test_that_another_name_than_json_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert export.main([str(LESSON), str(tmp_path / "trace.csv"), "--what", "trace"]) == 2
     assert capsys.readouterr().err == "The name of a trace's file must end in .json, not in .csv.\n"
+    assert export.main([str(tmp_path / "a.bsr"), str(tmp_path / "trace.json")]) == 2
+    assert capsys.readouterr().err == "A file whose name ends in .json is a trace: add --what trace.\n"
     assert list(tmp_path.iterdir()) == []
