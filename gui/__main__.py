@@ -51,7 +51,7 @@ def _words_to_open(words: list[str]) -> list[str]:
     first, *rest = words
     if first == "new" and not rest:
         sys.exit("lesson new needs the name of a file: batchscope lesson new FILE.md")
-    if first.isdigit() and path_of(first) == Path(first) and not Path(first).exists():
+    if first.isdigit() and not path_of(first).exists():
         sys.exit(f"There is no lesson {first}. batchscope lesson names those that there are.")
     try:
         return [str(begun(Path(rest[0]))), *rest[1:]] if first == "new" else [str(path_of(first)), *rest]

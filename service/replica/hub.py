@@ -24,7 +24,7 @@ from service.replica.settings_board import SettingsBoard
 
 logger = logging.getLogger(__name__)
 
-READER_TIMEOUT_S = 1.0  # after which a reader is told that nothing is new; the window gives up after 3 s of silence
+READER_TIMEOUT_S = 1.0  # after which a reader gets an empty answer; the window takes 3 s of silence for a break
 KEPT_CALLS: Final = 64
 KEPT_ENDS: Final = 16
 

@@ -83,7 +83,7 @@ class StubServer:
         connections: the transports they came over.
         models: what `GET /v1/models` lists.
         workload: what `GET /workload` answers, where it is a service of ours.
-        token: that a client needs to be told the workload; none by default.
+        token: without which `GET /workload` is refused; none by default.
         gone: set when a client of `stalls` has hung up.
     """
 
